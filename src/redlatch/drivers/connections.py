@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ClientClosed, ClientForked, ConfigurationError, LockError, MasterQuarantined, MasterRefused
 from ..guard.actions import Admission
@@ -27,6 +27,10 @@ from .standing import Standing
 from .stats import stats_of_masters
 from .switches import Switches
 from .upkeep import report_lost_releases
+
+if TYPE_CHECKING:
+    from ..votes.ballot import Ballot
+    from ..wire.link import Link
 
 logger = logging.getLogger("redlatch")
 
@@ -165,12 +169,12 @@ class Connections(Belongings):
             if link is None or not link.up or (self._guard is not None and link.monitor is None)
         }
 
-    def record_silent(self, ballot: Any) -> None:
+    def record_silent(self, ballot: Ballot) -> None:
         """Note which masters were silent on a ballot whose time is over, unless the client was closed."""
         self.check()
         self.fleet.record_silent(ballot)
 
-    def record_all_silent(self, ballots: list[Any]) -> None:
+    def record_all_silent(self, ballots: list[Ballot]) -> None:
         """As `record_silent`, for each of many ballots that was not decided in time."""
         for ballot in ballots:
             if not ballot.decided:
@@ -320,7 +324,7 @@ class Connections(Belongings):
     def _connected(self) -> int:
         return sum([self._votes(link) for link in self.fleet.links])
 
-    def _votes(self, link: Any) -> bool:
+    def _votes(self, link: Link) -> bool:
         return bool(link.up) and (self._guard is None or link.monitor is not None)
 
     def _twin(self, index: int, run_id: str) -> int | None:
@@ -328,7 +332,7 @@ class Connections(Belongings):
         there |= {other: connection.traits.run_id for other, connection in list(self._waiting.items()) if other < index}
         return twin_of(index, run_id, there, self._masters)
 
-    def redial(self, link: Any) -> bool:
+    def redial(self, link: Link) -> bool:
         """Dial the master of a link that broke; return whether leases are in doubt because its votes may be void."""
         doubted_ns = link.cause.doubted_ns if isinstance(link.cause, MasterQuarantined) else 0
         self._doubts.add(doubted_ns, link.index)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import MasterQuarantined
 from ..guard.master import GuardedMaster
@@ -12,10 +13,13 @@ from ..masters.master import Master
 from ..votes.said import shown
 from .master_log import MOST_SHOWN
 
+if TYPE_CHECKING:
+    from ..wire.link import Link
+
 
 def health_of_all(
     masters: list[Master],
-    links: list[Any] | None,
+    links: Sequence[Link] | None,
     guarded: list[GuardedMaster] | None,
     quorum: int,
     refused: str,
@@ -39,7 +43,7 @@ def health_of_all(
     return Health(tuple(found), quorum, refused)
 
 
-def health_of(master: Master, link: Any, guarded: GuardedMaster | None, now_ns: int) -> MasterHealth:
+def health_of(master: Master, link: Link | None, guarded: GuardedMaster | None, now_ns: int) -> MasterHealth:
     """Return what is known of a master.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..guard.master import GuardedMaster
 from ..health import Health
@@ -12,6 +12,9 @@ from ..quorum.counting import figures_of
 from ..quorum.policy import Policy
 from ..quorum.waiting.queues import WaitQueues
 from ..stats import MasterStats, Stats, sum_of
+
+if TYPE_CHECKING:
+    from ..quorum.figures import Figures
 
 
 def stats_of(policy: Policy, queues: WaitQueues, masters: tuple[MasterStats, ...]) -> Stats:
@@ -27,10 +30,10 @@ def stats_of(policy: Policy, queues: WaitQueues, masters: tuple[MasterStats, ...
     return Stats(**sum_of(list(groups.values())), groups=groups, masters=masters)
 
 
-def _present(policy: Policy, queues: WaitQueues) -> tuple[Counter[Any], Counter[Any]]:
+def _present(policy: Policy, queues: WaitQueues) -> tuple[Counter[Figures], Counter[Figures]]:
     """Count the locks of each group that are held, and the acquires that are under way."""
-    held: Counter[Any] = Counter()
-    waiting: Counter[Any] = Counter()
+    held: Counter[Figures] = Counter()
+    waiting: Counter[Figures] = Counter()
     now_ns = policy.clock.now()
     queued = [entry.hold for queue in list(queues.by_key.values()) for entry in list(queue.entries)]
     for hold in {*queues.holds(), *queued}:
