@@ -126,7 +126,7 @@ class Driver(Session):
         """Claim a hold and try to win its lock. Await the result at once.
 
         Args:
-            lock: the lock object, whose care begins when it has won.
+            lock: the lock object, whose upkeep begins when it has won.
 
         Returns:
             Whether it was won.
@@ -211,7 +211,7 @@ class Driver(Session):
             self._connections.record_silent(ballot)
 
     def _end_acquire(self, hold: Hold, lock: Any) -> bool:
-        """Begin the care for a lock if it was won; return whether it was."""
+        """Begin the upkeep of a lock if it was won; return whether it was."""
         won: bool = hold.state == HELD
         if won and lock.upkeep is not None:  # a caller may have asked for the event of the loss meanwhile
             lock.begin_upkeep(True)
@@ -365,7 +365,7 @@ class Driver(Session):
         self.held_locks.report()
 
     def _release_held(self) -> None:
-        """End all leases, tell the holders, and send the releases before anything else runs."""
+        """End all leases, report that to the holders, and send the releases before anything else runs."""
         self.held_locks.end()
         try:
             self._attend()  # an `on_lost` may raise CancelledError
@@ -733,9 +733,8 @@ class Driver(Session):
                 self._loop.call_soon_threadsafe(self._arrive)
         except RuntimeError:  # the loop is closed, and with it this client
             self._connections.close()
-        if (
-            self._standing.closed
-        ):  # checked after `append`: either this thread sees `closed`, or `close` sees the outcome
+        # Checked after `append`: either this thread sees `closed`, or `close` sees the outcome.
+        if self._standing.closed:
             turn_away(outcome)
 
     def _arrive(self) -> None:

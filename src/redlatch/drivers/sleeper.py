@@ -45,4 +45,5 @@ class Sleeper:
             try:
                 self._lock.release()
             except RuntimeError:
-                pass  # a leaving driver and its successor woke it both
+                # A leader that left and its successor have both woken it.
+                pass

@@ -24,7 +24,7 @@ LOOK_AGAIN_NS = 100 * MILLISECOND
 # waits twice as long each time, up to a second.
 ASK_OTHERS_NS = 30 * MILLISECOND
 
-# For how long nobody is told that a master has no vote, because the other masters will say in a moment for how long.
+# For how long a master without a vote is not reported: the other masters say in a moment for how long it is kept out.
 SETTLE_NS = 1200 * MILLISECOND
 
 

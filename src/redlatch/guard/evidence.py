@@ -38,9 +38,8 @@ class MarkerState(Flag):
     OLDER = auto()  # this client has seen a later one: the master has forgotten what came after this one
 
     # The master has no final marker.
-    UNDECIDED = (
-        auto()
-    )  # no other master has one so far, but some are still being dialled; or it has that of another list
+    # No other master has one so far, but some are still being dialled; or it has that of another list.
+    UNDECIDED = auto()
     ALL_NEW = auto()  # no other master has one, and all were read
     PREPARED = auto()  # it is prepared by an attempt, which has made another one final
     MAYBE_NEW = auto()  # no other master has one, but some could not be read

@@ -30,8 +30,8 @@ from enum import Enum, auto
 from redlatch.guard.handshake import HandshakeReport
 from redlatch.guard.marker import OF_FOUNDING, PREPARED, Marker
 
-# A draft expires after this time, in milliseconds. So long others wait for a founder that has ended in the middle of
-# step 1.
+# A draft expires after this time, in milliseconds. For as long others wait for a founder that has ended in the middle
+# of step 1.
 DRAFT_KEPT_MS = 3000
 
 # The number of an attempt consists of its founder's rank, which stays, and the count of its attempts. The rank is the

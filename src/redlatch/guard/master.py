@@ -51,7 +51,7 @@ class GuardedMaster:
         found_us: when it was found to have forgotten, by its own clock.
         contrary: how its marker contradicts this client, or "".
         written: the identity of the marker that this client has written last, until it has read one.
-        settles_ns: until when nobody is told, because it becomes known soon for how long it is kept out.
+        settles_ns: until when its quarantine is not reported, because it becomes known soon for how long it lasts.
         unsure: the process and the time of an unsure marker, and when this client first saw it.
         unheard: whether others may still know that an unsure marker keeps it out for too short a time (G5).
         jumped_until_ns: when a quarantine ends that began with a jump of its clock, and of which no marker says.

@@ -128,7 +128,7 @@ class Totals:
         with self._lock:
             if any([export.of(client) for export in self._exports]):
                 raise ConfigurationError("the figures of this client are exported already: close that export first")
-            # Also without a scrape: who makes many clients must not fill the memory.
+            # Also without a scrape: a program that makes many clients must not fill the memory.
             self._keep_the_gone()
             export = Export(client, group, ended)
             self._exports.append(export)

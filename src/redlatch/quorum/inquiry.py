@@ -70,7 +70,7 @@ def ask_about_keys(policy: Policy, terms: list[Any]) -> Steps:
     """Ask whether the keys of held locks still have the tokens of their leases (see `key_watch`).
 
     Args:
-        terms: the care for each lease.
+        terms: the upkeep of each lease.
     """
     for first in range(0, len(terms), BATCH):
         asked = [question(policy, term) for term in terms[first : first + BATCH]]

@@ -1,6 +1,6 @@
-"""The care for held locks until they are released: when to renew them, and when they are lost.
+"""The upkeep of held locks until they are released: when to renew them, and when they are lost.
 
-`Upkeep` is the care for a lock object, `Term` the care for one lease of it. A renewal is an ordinary extension
+`Upkeep` is the upkeep of a lock object, `Term` that of one lease of it. A renewal is an ordinary extension
 (`extend`): it counts if a quorum has answered before the old deadline, and it never brings back a key that is gone. A
 renewal that fails is tried again until the old deadline. See `upkeep_schedule` for what comes when.
 """
@@ -27,7 +27,7 @@ POSTPONED_NS = 5 * MILLISECOND
 
 
 class Upkeep:
-    """The care for one lock object: what its user asked for, and what a loss sets off.
+    """The upkeep of one lock object: what its user asked for, and what a loss sets off.
 
     Args:
         lock: the lock object. `mark_lost` and `report_loss` of it are called for a loss. It is not kept alive.
@@ -43,7 +43,7 @@ class Upkeep:
         event: the event that is set by a loss; None if no caller asked for it.
         kept: the lock object, which `let_run_out` keeps alive to report its loss; or None.
         scope: cancels the body of the ``async with``, or None.
-        term: the care for the present lease, or for the one that was lost; None if there is none.
+        term: the upkeep of the present lease, or of the one that was lost; None if there is none.
         why: the reason to report when the lock runs out; None for the usual one.
     """
 
@@ -96,7 +96,7 @@ class Upkeep:
         return None if term is None or term.token is not self.hold.token else term.reason
 
     def begin(self, now_ns: int) -> Term:
-        """Begin or continue the care for a lease that was just won or extended; return it for the schedule."""
+        """Begin or continue the upkeep of a lease that was just won or extended; return it for the schedule."""
         term = self.term
         if term is None or term.token is not self.hold.token or term.reason is not None:
             # The event belongs to an earlier loss.
@@ -106,7 +106,7 @@ class Upkeep:
         return term
 
     def end(self) -> None:
-        """End the care for the lease, because the lock was acquired again or deleted.
+        """End the upkeep of the lease, because the lock was acquired again or deleted.
 
         A new acquire must call this, because a lease that was handed off and came back has the same token.
         """
@@ -114,7 +114,7 @@ class Upkeep:
         self.kept = None
 
     def live(self) -> bool:
-        """Return whether a lease is held and cared for, and no release of it has begun."""
+        """Return whether a lease is held and has its upkeep, and no release of it has begun."""
         term = self.term
         return term is not None and term.live()
 
@@ -144,16 +144,16 @@ class Upkeep:
 
 
 class Term:
-    """The care for one lease of a lock, from its acquire to its release or loss.
+    """The upkeep of one lease of a lock, from its acquire to its release or loss.
 
     A release does not end it. The first step of the release takes the hold out of HELD, and from then on the term is
-    not live. So a release that was refused or never began ends no care. A renewal belongs to a term: its result says
+    not live. So a release that was refused or never began ends no upkeep. A renewal belongs to a term: its result says
     nothing about a later lease of the same lock.
 
     After its first step, only the thread that calls `UpkeepSchedule.due` changes a term.
 
     Args:
-        upkeep: the care for the lock.
+        upkeep: the upkeep of the lock object.
         now_ns: when the term begins.
 
     Attributes:

@@ -22,7 +22,7 @@ from redlatch.votes.units import MILLISECOND, SECOND
 
 logger = logging.getLogger("redlatch")
 
-# The driver looks for new locks to care for at least this often.
+# The driver looks for new terms at least this often.
 LONGEST_NS = 250 * MILLISECOND
 
 # Stale entries are removed when the heap has more entries than this, plus two for each entry that counts.
@@ -34,7 +34,7 @@ Loss = tuple[Any, Term, str]
 
 
 class UpkeepSchedule:
-    """The locks of one client that are cared for, by the time at which something is due.
+    """The locks of one client that have an upkeep, by the time at which something is due.
 
     Leases that are in doubt (`Doubts`) are verified at once. Any thread may add to the two queues; only one thread, the
     one that attends, takes from them and changes the terms and the heap. Each method may be interrupted: the next call
@@ -46,7 +46,7 @@ class UpkeepSchedule:
 
     Attributes:
         keys: the keys of held locks that are watched.
-        longest_ns: the driver looks for new locks to care for at least this often.
+        longest_ns: the driver looks for new terms at least this often.
         lost: the losses that are to be reported. The events of the locks are set already.
     """
 
@@ -90,7 +90,7 @@ class UpkeepSchedule:
         self._ended.append((renewed, errors, failure))
 
     def next_ns(self, now_ns: int) -> int:
-        """Return when to look again, at most 0.25 s from now; 0 if no lock is cared for."""
+        """Return when to look again, at most 0.25 s from now; 0 if no lock has an upkeep."""
         self._take_all(now_ns)
         while self._heap and not _counts(self._heap[0]):
             heapq.heappop(self._heap)
@@ -101,7 +101,7 @@ class UpkeepSchedule:
         return longest_ns if self.lost or self._taken else 0
 
     def settled(self) -> bool:
-        """Return whether no lock is cared for any more: each was released, or its loss is noted. For any thread."""
+        """Return whether no lock has an upkeep any more: each was released, or its loss is noted. For any thread."""
         terms = [*list(self._fresh), *list(self._taken), *[entry[2] for entry in list(self._heap)]]
         return not any([term.cared_for() for term in terms])
 
@@ -127,7 +127,7 @@ class UpkeepSchedule:
     def _look_at(self, term: Term, now_ns: int) -> bool:
         """Return whether to renew the lease of a term now. Put the term back into the heap, or into `lost`."""
         lock = term.upkeep.lock()
-        # The lock of a term may be collected, and then nobody cares for it.
+        # The lock of a term may be collected, and then its upkeep has ended.
         if lock is None or not term.live():
             return False
         term.hold.apply_refresh(now_ns)

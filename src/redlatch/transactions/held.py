@@ -239,7 +239,7 @@ def _margin_of(margin: float | None, ttl: float) -> float:
 
 
 def _report(part: BaseLock, reason: str) -> None:
-    """Report a loss, unless the care for the lock has reported it at its deadline."""
+    """Report a loss, unless the upkeep of the lock has reported it at its deadline."""
     term = None if part.upkeep is None else part.upkeep.term
     if term is None or term.reason is None:
         part.report_loss(reason)
