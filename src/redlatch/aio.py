@@ -112,10 +112,11 @@ class AsyncLock(BaseLock):
 
     @property
     def lost(self) -> asyncio.Event:
-        """An event that is set when the lock is lost, at its local deadline or as soon after it as the process runs.
+        """An event that is set when the lock is lost: its key is gone on a majority of masters, or its deadline passes.
 
-        Each CPU-bound thread can delay the event by 5 ms or more; `check` is never late. After each loss there is a new
-        event.
+        From the first use on, the client watches the key. If the masters push no changes, the loss is found at the next
+        renewal, or at the deadline. Each CPU-bound thread can delay the event by 5 ms or more; `check` is never late.
+        After each loss there is a new event.
         """
         return self._loss_event(asyncio.Event)  # type: ignore[no-any-return]
 
@@ -234,8 +235,9 @@ class AsyncClient(BaseClient):
     forked child.
 
     Args:
-        masters: the URLs (redis://, rediss://, valkey://, valkeys://, unix://) of independent servers, or redis-py
-            clients, whose settings are used. One master makes a single-server lock.
+        masters: the URLs (redis://, rediss://, valkey://, valkeys://, unix://, redis+sentinel://) of independent
+            servers, or redis-py clients, whose settings are used. One string may have several URLs, with commas or
+            spaces between them. One master makes a single-server lock.
         ttl: how long a lock lives unless it is extended, in seconds. Default 10.
         timeout: how long ``async with`` and `AsyncLock.acquire` wait for a lock, in seconds, if the lock has no timeout
             of its own. Default for ever.
@@ -247,9 +249,10 @@ class AsyncClient(BaseClient):
             and at most 1.
         retry: the back-off between attempts. Default `Retry()`.
         wait_release: whether the end of ``async with`` waits for the answer to the release. Default True.
-        on_lost: called with the lock and the reason, in the event loop, when a lock is lost: its validity is over, a
-            renewal finds that a quorum has forgotten it, or the answers to a release without waiting say that it was
-            lost before. Default: a warning in the log.
+        on_lost: called with the lock and the reason, in the event loop, when a lock is lost: its key is gone on a
+            majority of masters, its validity is over, or the answers to a release without waiting say that it was lost
+            before. Default: a warning in the log, for locks with `auto_renew`, for locks whose `lost` was used, and for
+            releases without waiting.
         wakeups: "auto" makes the masters push the release of a lock that a waiter waits for (CLIENT TRACKING), if they
             can. "poll" tries again after the pauses of `retry`. Default "auto".
         handoff: for how long a lease may pass from one waiter of this client to the next without a command to the
@@ -263,13 +266,12 @@ class AsyncClient(BaseClient):
             every master vote. Default `Guard()`: 60 s.
         next: the masters that will replace these, if a handover (`redlatch masters move`) is planned. The client goes
             over to them when it has ended. Default none.
-        owner: whose locks these are, as `AsyncLock.holder` tells others: at most 64 bytes that can be printed. None
-            takes the host and the process, as "host:pid"; "" is none, and shortens the tokens.
-            Default None.
+        owner: whose locks these are, as `AsyncLock.holder` shows it to others: at most 64 bytes that can be printed.
+            None takes the host and the process, as "host:pid"; "" is none, and shortens the tokens. Default None.
         scripts: "lua" releases, extends and checks locks by scripts, and refuses a master that forbids them. "watch"
             uses transactions (WATCH, MULTI, EXEC), which take two round trips and need no right to scripts; it has
-            plain, fenced and re-entrant locks only. "auto" uses transactions on those masters that refuse scripts, and
-            scripts on the others. Default "auto".
+            no fair locks, semaphores, read-write locks, conditions and latches. "auto" uses transactions on those
+            masters that refuse scripts, and scripts on the others. Default "auto".
         heartbeat: ends the renewal of held locks after this client could not run for that many seconds: the process was
             stopped, an extension kept the GIL, or a call blocked the event loop. Then the locks run out. This matters
             for locks with a longer ttl only, and a deadlock of your own code goes unnoticed: see `max_hold`. At least
