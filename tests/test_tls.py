@@ -1,6 +1,6 @@
 """TLS, passwords and access rules: the masters that may vote, and the secrets that stay hidden.
 
-Covers rule 11 and section 5 of SAFETY.
+Covers rule 11 of `tests/FAULTS.md`.
 """
 
 from __future__ import annotations
@@ -393,7 +393,7 @@ def test_a_malformed_url_is_refused_without_its_password(url: str, implementatio
 
 # --- access rules ----------------------------------------------------------------------------------------
 
-# The rule of SAFETY section 5, item 3. Commands that a server does not know are left out for it.
+# The rights that docs/operations.md lists, for plain locks. Commands that a server does not know are left out for it.
 RULES = (
     "on >s3cr3t-lk resetkeys ~lock* resetchannels -@all +set +get +del +pexpire +pttl +evalsha +eval +script|load +ping"
 )

@@ -1,4 +1,4 @@
-"""The mutants: what is replaced in which file, and whose bug that is (numbers are those of SAFETY.md, section 3)."""
+"""The mutants: what is replaced in which file, and whose bug that is (numbers and labels: `tests/FAULTS.md`)."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ MUTANTS = (
     ),
     Mutant(
         "release deletes whoever's key",
-        "1.1",
+        "the specification of Redlock",
         SCRIPTS,
         """RELEASE = Script('if redis.call("get",KEYS[1])==ARGV[1] then""",
         """RELEASE = Script('if redis.call("get",KEYS[1]) then""",
@@ -233,7 +233,7 @@ MUTANTS = (
     ),
     Mutant(
         "a half reply is dropped",
-        "19 of section 6",
+        "row 19",
         ENGINE,
         "        link.tail = came[start:]\n",
         '        link.tail = b""\n',
@@ -299,7 +299,7 @@ MUTANTS = (
     ),
     Mutant(
         "a lock is renewed without end",
-        "1.1, 40",
+        "40, the specification of Redlock",
         UPKEEP,
         "            ttl_ms = min(ttl_ms, (self.began_ns + upkeep.max_hold_ns - now_ns) // MILLISECOND)\n",
         "            pass\n",
@@ -321,21 +321,21 @@ MUTANTS = (
     # --- fences ----------------------------------------------------------------------------------------------
     Mutant(
         "a number that is as high as the last counts",
-        "4.2",
+        "fences",
         SCRIPTS,
         "if tonumber(ARGV[3])<=c then\n",
         "if tonumber(ARGV[3])<c then\n",
     ),
     Mutant(
         "numbers are not kept on the masters",
-        "4.2",
+        "fences",
         SCRIPTS,
         """redis.call("set",KEYS[2],ARGV[4],"PX",{FENCE_IDLE_MS})\nreturn tonumber(ARGV[3])""",
         """return tonumber(ARGV[3])""",
     ),
     Mutant(
         "a lease passed on keeps its number",
-        "4.2",
+        "fences",
         LEASE,
         "        lease.fence += 1\n",
         "",

@@ -1,4 +1,4 @@
-"""Rows 40, 41, 46 and 47 of SAFETY.md: the text of 0.1.0 for functions that were fixed."""
+"""Rows 40, 41, 46 and 47 of `tests/FAULTS.md`: the text of 0.1.0 for functions that were fixed."""
 
 from __future__ import annotations
 
