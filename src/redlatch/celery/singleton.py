@@ -65,6 +65,11 @@ class Singleton(Task):  # type: ignore[misc]
 
     @classmethod
     def on_bound(cls, app: Any) -> None:
+        """Check the options when the task is bound to its app.
+
+        Raises:
+            ConfigurationError: `on_duplicate` is unknown.
+        """
         super().on_bound(app)
         if cls.on_duplicate not in CHOICES:
             raise ConfigurationError(f"on_duplicate: one of {', '.join(CHOICES)} is needed, got {cls.on_duplicate!r}")

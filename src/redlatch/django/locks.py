@@ -188,6 +188,10 @@ class CacheLock(_CacheLock[Lock]):
     def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
         """Add seconds to the time that is left, or replace it by them.
 
+        Args:
+            additional_time: seconds.
+            replace_ttl: True lets the lock live for these seconds from now; False adds them. Default False.
+
         Raises:
             LockError: the lock was not acquired, or has no timeout.
             LockNotOwnedError: it was lost.
@@ -289,6 +293,10 @@ class AsyncCacheLock(_CacheLock[AsyncLock]):
     @coroutine_function
     def extend(self, additional_time: float, replace_ttl: bool = False) -> Coroutine[Any, Any, Literal[True]]:
         """Add seconds to the time that is left, or replace it by them.
+
+        Args:
+            additional_time: seconds.
+            replace_ttl: True lets the lock live for these seconds from now; False adds them. Default False.
 
         Raises:
             LockError: the lock was not acquired, or has no timeout.
