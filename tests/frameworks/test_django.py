@@ -247,7 +247,7 @@ def test_an_extension_adds_or_replaces(make_cache: MakeCache, make: MakeLock, th
 def test_a_lock_without_a_timeout_is_renewed_and_cannot_be_extended(
     make_cache: MakeCache, make: MakeLock, three: list[str], name: str
 ) -> None:
-    lock = make(make_cache(three, ttl=0.3), name)
+    lock = make(make_cache(three, ttl=1.0), name)
     assert lock.acquire()
     first = lock.raw.lock.deadline_ns
     await_true(lambda: lock.raw.lock.deadline_ns > first + 300_000_000)
