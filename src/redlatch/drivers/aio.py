@@ -30,7 +30,7 @@ from redlatch.drivers.arrivals import (
     turn_away,
 )
 from redlatch.drivers.lifetime import DRAIN_NS, linger_at_exit
-from redlatch.drivers.upkeep import report_losses, work_of
+from redlatch.drivers.upkeep import Question, Renewal, report_losses, work_of
 from redlatch.errors import LockError, WrongLoop
 from redlatch.guard.handover import Successor
 from redlatch.masters.master import Master
@@ -710,7 +710,7 @@ class Driver(Session):
         if due:
             self._attend_at(min(due))
 
-    async def _renew(self, renewal: Any) -> None:
+    async def _renew(self, renewal: Renewal | Question) -> None:
         """Renew locks together, or ask about their keys."""
         try:
             await self.run(renewal.steps())
@@ -718,7 +718,7 @@ class Driver(Session):
         except Exception as failure:
             renewal.fail(failure)
 
-    def _end_renewal(self, renewal: Any, task: asyncio.Task[None]) -> None:
+    def _end_renewal(self, renewal: Renewal | Question, task: asyncio.Task[None]) -> None:
         self._renewals.discard(task)
         renewal.conclude()
         self._attend_at(self._clock.now())

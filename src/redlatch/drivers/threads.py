@@ -23,7 +23,7 @@ from redlatch.drivers.background import BackgroundThread, run_aside
 from redlatch.drivers.closing import Closing
 from redlatch.drivers.lifetime import linger_at_exit
 from redlatch.drivers.lookout import Lookout
-from redlatch.drivers.upkeep import Question, ReportThreads, work_of
+from redlatch.drivers.upkeep import Question, Renewal, ReportThreads, work_of
 from redlatch.errors import LockError
 from redlatch.guard.handover import Successor
 from redlatch.masters.master import Master
@@ -272,7 +272,7 @@ class Driver(Session):
         self._background.wake_ns = min(due)
         return max(0, min(due) - now) / SECOND
 
-    def _renew(self, renewal: Any) -> None:
+    def _renew(self, renewal: Renewal | Question) -> None:
         """Renew locks together, or ask about their keys; in a thread of its own."""
         try:
             self.run(renewal.steps())

@@ -38,7 +38,7 @@ MOST_RECORDS = 20_000
 
 Attributes = Mapping[str, str]
 
-# Not the lock of `export`: the kit holds its own lock while it observes, and takes it to make an instrument.
+# Not the lock of `export`: the SDK holds its own lock while it observes, and takes it to make an instrument.
 _sums_lock = new_lock()
 
 

@@ -60,8 +60,9 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None = None) 
                 raise NotOwned(f"cannot extend {hold.name!r}: it was released meanwhile", name=hold.name)
             if ended >= limit or ballot.refused() or hold.lost_ns >= started:
                 hold.shorten(token, min(limit, ended))
-                count_end(policy, hold, ended, why_lost(policy, hold, ended >= limit))
-                raise lost_before(policy, hold, ballot, ended >= limit, ended - started)
+                why = why_lost(policy, hold, ended >= limit)
+                count_end(policy, hold, ended, why)
+                raise lost_before(policy, hold, ballot, why, ended - started)
             # This extension took longer than it waits for answers, and another one has begun.
             overtaken = hold.extending is not ballot
             if won:

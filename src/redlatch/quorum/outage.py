@@ -46,7 +46,7 @@ class Outage:
         return min(max(self.since_ns, began_ns) + patience_ns, until_ns)
 
     def known(self, patience_ns: int, began_ns: int, until_ns: int, now_ns: int) -> bool:
-        """Return whether an acquire that has just become the head gives up without an attempt of its own.
+        """Return whether an acquire that has waited behind others gives up without an attempt of its own.
 
         With patience, it has ridden the outage out while it waited. Without, two heads before it have begun their last
         attempts since this acquire began, and have found no quorum.

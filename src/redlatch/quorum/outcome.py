@@ -73,10 +73,11 @@ def end_release(policy: Policy, hold: Hold, ballot: Ballot, late: bool, resent: 
     """
     if not ballot.unavailable():
         lost = late or (ballot.refused() and not resent)
-        count_end(policy, hold, started_ns, why_lost(policy, hold, late) if lost else "")
+        why = why_lost(policy, hold, late) if lost else ""
+        count_end(policy, hold, started_ns, why)
         hold.free()
         if lost:
-            raise lost_before(policy, hold, ballot, late, policy.clock.now() - started_ns)
+            raise lost_before(policy, hold, ballot, why, policy.clock.now() - started_ns)
         return True
     if is_final(ballot, 1 + resent):
         hold.to_unconfirmed()
@@ -84,13 +85,13 @@ def end_release(policy: Policy, hold: Hold, ballot: Ballot, late: bool, resent: 
     return False
 
 
-def lost_before(policy: Policy, hold: Hold, ballot: Ballot, late: bool, elapsed_ns: int) -> LockLost:
-    """Return the error for an extension or a release of a lock that was lost; `late` means that it ran out."""
-    return loss(why_lost(policy, hold, late), hold, elapsed_ns, _causes(policy, ballot, elapsed_ns))
+def lost_before(policy: Policy, hold: Hold, ballot: Ballot, why: str, elapsed_ns: int) -> LockLost:
+    """Return the error for an extension or a release of a lock that was lost for this reason (`why_lost`)."""
+    return loss(why, hold, elapsed_ns, _causes(policy, ballot, elapsed_ns))
 
 
 def why_lost(policy: Policy, hold: Hold, late: bool) -> str:
-    """Return the reason to report for a lock whose loss an extension or a release has found."""
+    """Return why a lock was lost whose loss an extension or a release has found; `late` means that it ran out."""
     return RELEASED if was_released(policy, hold) else RAN_OUT if late else FORGOTTEN
 
 

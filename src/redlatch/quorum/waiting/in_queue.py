@@ -42,8 +42,7 @@ def reach_the_head(
         Whether the hold must ask the masters now. If not, it is HELD or FREE.
 
     Raises:
-        QuorumUnavailable: the timeout has ended while the head rides out a lost quorum; or others have found out that
-            the quorum is lost, while this acquire waited (`Outage.known`).
+        QuorumUnavailable: other heads have found out, while this acquire waited, that the quorum is lost.
     """
     began = policy.clock.now()
     courteous = False
@@ -56,15 +55,9 @@ def reach_the_head(
         return False
     if queues.heads.get(hold.key) is not hold:
         hold.free()
-        outage: Outage | None = queues.outages.get(hold.key)
-        # The head rides it out.
-        if policy.patience_ns and outage is not None:
-            raise repeated(outage.error, policy.clock.now() - began)
+        _raise_if_known(policy, queues, hold, began, until_ns)
         return False
-    now = policy.clock.now()
-    outage = queues.outages.get(hold.key)
-    if outage is not None and outage.known(policy.patience_ns, began, until_ns, now):
-        raise repeated(outage.error, now - began)
+    _raise_if_known(policy, queues, hold, began, until_ns)
     if hold.kind.orderly:
         courteous = False
     for _ in range(COURTESY if courteous else 0):
@@ -74,6 +67,14 @@ def reach_the_head(
         pause_ns = policy.retry.courtesy_ns(policy.random())
         yield Pause(min(policy.clock.now() + pause_ns, until_ns))
     return True
+
+
+def _raise_if_known(policy: Policy, queues: WaitQueues, hold: Hold, began_ns: int, until_ns: int) -> None:
+    """Raise QuorumUnavailable if an attempt would only find out again that the quorum is lost (`Outage.known`)."""
+    outage: Outage | None = queues.outages.get(hold.key)
+    now = policy.clock.now()
+    if outage is not None and outage.known(policy.patience_ns, began_ns, until_ns, now):
+        raise repeated(outage.error, now - began_ns)
 
 
 def _wait_in_queue(
