@@ -106,7 +106,8 @@ class AsyncLock(BaseLock):
         finally:
             try:
                 self._go_on()
-            except BaseException:  # an interrupt, which must not make the report of a loss late
+            except BaseException:
+                # An interrupt, which must not make the report of a loss late.
                 self._go_on()
                 raise
 
@@ -520,7 +521,8 @@ class AsyncClient(BaseClient):
         except BaseException:
             try:
                 batch.undo()
-            except BaseException:  # an interrupt
+            except BaseException:
+                # An interrupt.
                 batch.undo()
                 raise
             raise

@@ -132,7 +132,8 @@ class Lock(BaseLock):
         finally:
             try:
                 self._go_on()
-            except BaseException:  # an interrupt, which must not make the report of a loss late
+            except BaseException:
+                # An interrupt, which must not make the report of a loss late.
                 self._go_on()
                 raise
 

@@ -66,26 +66,35 @@ class Driver(Session):
         successor: Successor | None = None,
     ) -> None:
         super().__init__(masters, policy, tracking, dialler, guard, successor)
-        self._owner: Any = None  # a weak reference to the object that the client and its locks share
-        self._forgotten = False  # no reference to the client is left, so the loop must not keep the driver alive
-        self._fleet: Any = None  # made by connect()
+        # A weak reference to the object that the client and its locks share.
+        self._owner: Any = None
+        # No reference to the client is left, so the loop must not keep the driver alive.
+        self._forgotten = False
+        # Made by connect().
+        self._fleet: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._ended: Any = None  # a future of the loop that has ended (see `LightFuture.wake`)
+        # A future of the loop that has ended (see `LightFuture.wake`).
+        self._ended: Any = None
         self._quorate, self._complete = asyncio.Event(), asyncio.Event()
         self._flushing = False
-        self._writing: dict[int, int] = {}  # link index: descriptor that is watched for room to send
+        # Link index: descriptor that is watched for room to send.
+        self._writing: dict[int, int] = {}
         self._deadlines = Deadlines()
-        self._never_ns = UNBOUNDED  # a field, because the compiled build knows its C type
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ns = 0  # when it goes off
-        self._hurry: asyncio.TimerHandle | None = None  # looks for silent masters (see `Fleet.hurry`)
-        self._hurry_ns = UNBOUNDED  # when it goes off
+        # A field, because the compiled build knows its C type.
+        self._never_ns = UNBOUNDED
         self._arrivals = self._connections.arrivals
-        self._attending: asyncio.TimerHandle | None = None  # the timer for held locks
-        self._attending_ns = 0  # when it goes off
-        self._pauses: set[LightFuture] = set()  # of tasks that only wait for some time
+        # The timers of ballots, of silent masters (see `Fleet.hurry`) and of held locks, and when each goes off.
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ns = 0
+        self._hurry: asyncio.TimerHandle | None = None
+        self._hurry_ns = UNBOUNDED
+        self._attending: asyncio.TimerHandle | None = None
+        self._attending_ns = 0
+        # Of tasks that only wait for some time.
+        self._pauses: set[LightFuture] = set()
         self._renewals: set[asyncio.Task[None]] = set()
-        self.home: asyncio.AbstractEventLoop | None = None  # the loop, once connected
+        # The loop, once connected.
+        self.home: asyncio.AbstractEventLoop | None = None
 
     def stands_for(self, owner: object) -> None:
         """Watch the object that the client and all its locks refer to; call `forget` when it is collected."""
@@ -105,7 +114,8 @@ class Driver(Session):
             return
         try:
             self._loop.call_soon_threadsafe(self._let_loose)
-        except RuntimeError:  # the loop is closed, so the client cannot be used again
+        except RuntimeError:
+            # The loop is closed, so the client cannot be used again.
             self._connections.close()
 
     def _let_loose(self) -> None:
@@ -178,14 +188,16 @@ class Driver(Session):
                 await self.connect()
             checked = True
             for effect in steps:
-                if isinstance(effect, Send):  # also while the client closes, so that nothing is left behind
+                # Also while the client closes, so that nothing is left behind.
+                if isinstance(effect, Send):
                     self._send(effect.ballots)
                     continue
                 if called:
                     self.wake_called()
                 if not (checked or self._standing.usable):
                     self._connections.check()
-                checked = False  # others run while this call waits
+                # Others run while this call waits.
+                checked = False
                 if isinstance(effect, Ballot):
                     await self._ask(effect)
                     self._note_silence(effect)
@@ -200,7 +212,8 @@ class Driver(Session):
             # Not in a function of its own, because a second interrupt may come before that function's `try`.
             try:
                 self._recover(steps, hold, ticket, error)
-            except BaseException:  # an interrupt; no caller repeats this
+            except BaseException:
+                # An interrupt; no caller repeats this.
                 self._recover(steps, hold, ticket, error)
                 raise
             raise
@@ -213,7 +226,8 @@ class Driver(Session):
     def _end_acquire(self, hold: Hold, lock: Any) -> bool:
         """Begin the upkeep of a lock if it was won; return whether it was."""
         won: bool = hold.state == HELD
-        if won and lock.upkeep is not None:  # a caller may have asked for the event of the loss meanwhile
+        # A caller may have asked for the event of the loss meanwhile.
+        if won and lock.upkeep is not None:
             lock.begin_upkeep(True)
         return won
 
@@ -222,7 +236,8 @@ class Driver(Session):
         if isinstance(effect, list):
             await self._await_all(effect)
             if not self._standing.usable and effect[0].command.undo() is not None:
-                self._connections.check()  # a client that closes has undone them
+                # A client that closes has undone them.
+                self._connections.check()
         elif isinstance(effect, QueueEntry):
             now = self._clock.now()
             self._attend_by(now + LONGEST_NS, now)
@@ -246,11 +261,13 @@ class Driver(Session):
             self._pauses.discard(future)
 
     def _end_pause(self, future: LightFuture) -> None:
-        future.wake_soon()  # Cython cannot pass the compiled method itself as a callback
+        # Cython cannot pass the compiled method itself as a callback.
+        future.wake_soon()
 
     def _recover(self, steps: Steps, hold: Hold | None, ticket: object, error: BaseException) -> None:
         """Recover an acquire or a release that was interrupted or that failed. If interrupted, this may be repeated."""
-        steps.close()  # it leaves its queue
+        # It leaves its queue.
+        steps.close()
         if hold is not None and ticket is not None:
             self.abandon(hold, ticket)
         elif hold is not None:
@@ -278,7 +295,8 @@ class Driver(Session):
             self._fleet = self._connections.muster()
             self._connections.dismiss = partial(_dismiss, loop)
             wires = self._fleet.wires
-            wires.gil_patience_ns = wires.busy_until_ns = 1  # sends do not block, so they keep the GIL
+            # Sends do not block, so they keep the GIL.
+            wires.gil_patience_ns = wires.busy_until_ns = 1
             linger_at_exit(self)
             self._connections.start()
         elif self._loop is not loop:
@@ -336,15 +354,18 @@ class Driver(Session):
         if self._loop is not get_running_loop():
             raise WrongLoop("client: it must be closed in the event loop it was used in")
         self._connections.retire()
-        self._quorate.set()  # no call goes on waiting for masters
+        # No call goes on waiting for masters.
+        self._quorate.set()
         self._complete.set()
         try:
             if release:
                 self._release_held()
             await self._drain(DRAIN_NS if drain_ns is None else drain_ns)
-        finally:  # also after a cancellation, because a second call of `close` does nothing
+        finally:
+            # Also after a cancellation, because a second call of `close` does nothing.
             try:
-                if release:  # once more, because an interrupt may have struck before
+                # Once more, because an interrupt may have struck before.
+                if release:
                     self.held_locks.end()
                     self._send_releases()
             finally:
@@ -354,11 +375,14 @@ class Driver(Session):
         """Undo what is under way, and wait a bounded time for the answers to releases."""
         self._fleet.abandon()
         self._handle_events()
-        self._wake_waiters()  # they leave the queues on the masters
+        # They leave the queues on the masters.
+        self._wake_waiters()
         for future in list(self._pauses):
             future.wake_soon()
-        await asyncio.sleep(0)  # tasks that were woken in this turn go on, and undo what they have not won
-        await asyncio.sleep(0)  # the undos are sent
+        # Tasks that were woken in this turn go on, and undo what they have not won.
+        await asyncio.sleep(0)
+        # The undos are sent.
+        await asyncio.sleep(0)
         until = self._clock.now() + drain_ns
         while (self._send_releases() or self._fleet.owing()) and self._clock.now() < until:
             await asyncio.sleep(0.001)
@@ -368,7 +392,8 @@ class Driver(Session):
         """End all leases, report that to the holders, and send the releases before anything else runs."""
         self.held_locks.end()
         try:
-            self._attend()  # an `on_lost` may raise CancelledError
+            # An `on_lost` may raise CancelledError.
+            self._attend()
         finally:
             self._send_releases()
 
@@ -403,7 +428,8 @@ class Driver(Session):
                 timer.cancel()
         self._timer = self._attending = self._hurry = None
         next_ns = self._schedule.next_ns(self._clock.now())
-        if next_ns:  # the loss of locks that are still held is reported
+        # The loss of locks that are still held is reported.
+        if next_ns:
             self._attend_at(next_ns)
         for future in self._deadlines.clear():
             future.wake_soon()
@@ -427,10 +453,13 @@ class Driver(Session):
 
     async def _await_all(self, ballots: list[Ballot]) -> None:
         """Wait until each of many ballots that were sent is decided, or its time is over."""
-        late_ns = 0  # ballots whose time was over by then have had their last look
-        place = len(ballots)  # from the last one: replies come in order, so when it is decided mostly all are
+        # Ballots whose time was over by then have had their last look.
+        late_ns = 0
+        # From the last one: replies come in order, so when it is decided mostly all are.
+        place = len(ballots)
         while (place := last_open(ballots, place, late_ns)) >= 0:
-            if not self._standing.usable:  # closed meanwhile, so no reply would wake this task
+            # Closed meanwhile, so no reply would wake this task.
+            if not self._standing.usable:
                 break
             ballot = ballots[place]
             ballot.waiter = future = self._future(ballot.until_ns)
@@ -450,14 +479,16 @@ class Driver(Session):
             self._deadlines.add(future, now)
             if self._timer is None:
                 self._arm(now)
-            elif until_ns < self._timer_ns:  # it is the earliest, so no other one must be looked at
+            elif until_ns < self._timer_ns:
+                # It is the earliest, so no other one must be looked at.
                 self._set_timer(until_ns, now)
         return future
 
     def _flush_soon(self) -> None:
         if not self._flushing and self._loop is not None:
             self._loop.call_soon(self._flush)
-            self._flushing = True  # last: after an interrupt before this there are two flushes instead of none
+            # Last: after an interrupt before this there are two flushes instead of none.
+            self._flushing = True
 
     # --- callbacks of the loop ---------------------------------------------------------------------
 
@@ -488,18 +519,23 @@ class Driver(Session):
         decided.reverse()
         woken, part = 0, self._first_part(len(decided))
         try:
-            while decided:  # no task is running, so the waiting tasks go on at once, the oldest first
+            # No task is running, so the waiting tasks go on at once, the oldest first.
+            while decided:
                 if woken == part and self._flushing:
-                    self._flush()  # the masters can begin
+                    # The masters can begin.
+                    self._flush()
                 woken += 1
                 ballot = decided.pop()
-                future, ballot.waiter = ballot.waiter, None  # freed now, so that the next task can reuse its memory
+                # Freed now, so that the next task can reuse its memory.
+                future, ballot.waiter = ballot.waiter, None
                 future.wake(self._ended)
         finally:
-            fleet.decided += decided  # if a task ended with SystemExit, say
+            # If a task ended with SystemExit, say.
+            fleet.decided += decided
             if fleet.decided or fleet.fallen or fleet.lost or fleet.changed:
                 self._handle_events()
-        if fleet.staged:  # a reply asked for a script's text
+        # A reply asked for a script's text.
+        if fleet.staged:
             self._flush_soon()
         if fleet.silence.due_ns < self._hurry_ns:
             self._hurry_at(fleet.silence.due_ns)
@@ -529,7 +565,8 @@ class Driver(Session):
         fleet = self._fleet
         fleet.hurry()
         self._handle_events()
-        if fleet.staged:  # ballots that were held go on
+        # Ballots that were held go on.
+        if fleet.staged:
             self._flush_soon()
         if fleet.silence.due_ns < self._hurry_ns:
             self._hurry_at(fleet.silence.due_ns)
@@ -546,7 +583,8 @@ class Driver(Session):
         decided, fleet.decided = fleet.decided, []
         for ballot in decided:
             self._wake_soon(ballot)
-        while fleet.lost and self._loop is not None:  # in a later turn, because an `on_lost` may use the client
+        # In a later turn, because an `on_lost` may use the client.
+        while fleet.lost and self._loop is not None:
             self._loop.call_soon(fleet.lost.pop().released_lock.report_loss)
         changed, fleet.changed = fleet.changed, []
         alarmed = False
@@ -562,7 +600,8 @@ class Driver(Session):
                 self._unwatch(link.index, sock.fileno())
                 sock.close()
             if self._connections.redial(link):
-                self._attend_at(self._clock.now())  # leases that stand on void votes are verified
+                # Leases that stand on void votes are verified.
+                self._attend_at(self._clock.now())
         if self.queues.called:
             self.wake_called()
 
@@ -578,7 +617,8 @@ class Driver(Session):
             self._wake_soon(awaited)
 
     def _wake_soon(self, awaited: Ballot | QueueEntry) -> None:
-        if awaited.waiter is not None:  # else its task is awake already
+        # Else its task is awake already.
+        if awaited.waiter is not None:
             awaited.waiter.wake_soon()
 
     def _watch_room(self, index: int) -> None:
@@ -591,7 +631,8 @@ class Driver(Session):
             readable = self._callback(self._readable, _call_readable)
             try:
                 self._loop.add_reader(self._fleet.wires.fileno(index), readable, index)
-            except RuntimeError:  # uvloop has given the descriptor up, because the connection broke: read that
+            except RuntimeError:
+                # Uvloop has given the descriptor up, because the connection broke: read that.
                 self._loop.call_soon(readable, index)
 
     def _callback(self, method: Callable[..., None], weakly: Callable[..., None]) -> Callable[..., None]:
@@ -633,7 +674,8 @@ class Driver(Session):
         self._timer = None
         try:
             self._look()
-        finally:  # also if a task ended with SystemExit, say
+        finally:
+            # Also if a task ended with SystemExit, say.
             now = self._clock.now()
             for future in self._deadlines.due(now):
                 future.wake_soon()
@@ -661,7 +703,8 @@ class Driver(Session):
         """Attend at that time. After an interrupt, the timer that was set before goes off, perhaps with the new one."""
         before, timer = self._attending, None
         if self._forgotten and not self.queues.by_key:
-            pass  # no waiters, and no references to our locks
+            # No waiters, and no references to our locks.
+            pass
         elif self._loop is not None and not (self._standing.forked or self._loop.is_closed()):
             # The loop's clock is read first. After a pause between the two readings the call comes early, never late.
             when = self._loop.time() + max(0, due_ns - self._clock.now()) / SECOND
@@ -676,21 +719,25 @@ class Driver(Session):
         terms: list[Term] = []
         try:
             timer, self._attending = self._attending, None
-            if timer is not None:  # mostly the one that went off, but two must not go on beside each other
+            # Mostly the one that went off, but two must not go on beside each other.
+            if timer is not None:
                 timer.cancel()
             now = self._clock.now()
             terms = self._schedule.due(now)
             self._attend_to(terms, now)
-        except BaseException:  # Ctrl-C; without a next call no lock would be renewed any more
+        except BaseException:
+            # Ctrl-C; without a next call no lock would be renewed any more.
             self._schedule.conclude(terms, {}, LockError("the renewal was interrupted"))
             self._attend_at(self._clock.now() + LONGEST_NS)
             raise
         finally:
-            report_losses(self._schedule.lost)  # last: an `on_lost` may raise CancelledError
+            # Last: an `on_lost` may raise CancelledError.
+            report_losses(self._schedule.lost)
 
     def _attend_to(self, terms: list[Term], now: int) -> None:
         """Renew locks, call waiters whose turn has come, and set the timer for what is due next."""
-        if not self._standing.usable:  # locks that are still held run out, and their loss is reported
+        # Locks that are still held run out, and their loss is reported.
+        if not self._standing.usable:
             self._schedule.conclude(terms, {}, LockError("the client cannot be used"))
             next_ns = self._schedule.next_ns(now)
             if next_ns:
@@ -703,7 +750,8 @@ class Driver(Session):
             # Not at the end of the task: a task that is cancelled before its first step never runs.
             task.add_done_callback(partial(self._end_renewal, work))
         queue_ns = self.queues.expire(now)
-        if queue_ns:  # a lock that is acquired meanwhile, or a new queue, may be due earlier
+        # A lock that is acquired meanwhile, or a new queue, may be due earlier.
+        if queue_ns:
             queue_ns = min(queue_ns, now + LONGEST_NS)
         self.wake_called()
         due = [due_ns for due_ns in (queue_ns, self._schedule.next_ns(now)) if due_ns]
@@ -731,7 +779,8 @@ class Driver(Session):
         try:
             if self._loop is not None and not self._standing.closed:
                 self._loop.call_soon_threadsafe(self._arrive)
-        except RuntimeError:  # the loop is closed, and with it this client
+        except RuntimeError:
+            # The loop is closed, and with it this client.
             self._connections.close()
         # Checked after `append`: either this thread sees `closed`, or `close` sees the outcome.
         if self._standing.closed:
@@ -741,7 +790,8 @@ class Driver(Session):
         if self._standing.closed:
             return
         try:
-            while self._arrivals:  # taken off when it is done, so that an interrupt loses none
+            # Taken off when it is done, so that an interrupt loses none.
+            while self._arrivals:
                 if self._connections.arrive(*self._arrivals[0]):
                     self._attend_at(self._clock.now())
                 if self.queues.watches.connected(self._fleet):
@@ -751,10 +801,12 @@ class Driver(Session):
                     if link.up:
                         self._listen(link.index)
                 self._arrivals.popleft()
-        except Exception:  # it would fail again
+        except Exception:
+            # It would fail again.
             self._arrivals.popleft()
             raise
-        except BaseException:  # Ctrl-C
+        except BaseException:
+            # Ctrl-C.
             if self._loop is not None:
                 self._loop.call_soon(self._arrive)
             raise
@@ -798,7 +850,8 @@ def _dismiss(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
     """Close a socket of a collected driver, from any thread, after the loop has stopped watching it."""
     try:
         loop.call_soon_threadsafe(_Dismissal(loop, sock))
-    except RuntimeError:  # the loop is closed and watches no socket
+    except RuntimeError:
+        # The loop is closed and watches no socket.
         sock.close()
 
 

@@ -41,8 +41,10 @@ class Backoff:
     """
 
     def __init__(self) -> None:
-        self._adopted_ns: dict[int, int] = {}  # when the last connection of a master was adopted
-        self._pauses: dict[int, float] = {}  # the last pauses of masters whose connections end soon
+        # When the last connection of a master was adopted.
+        self._adopted_ns: dict[int, int] = {}
+        # The last pauses of masters whose connections end soon.
+        self._pauses: dict[int, float] = {}
 
     def note_adopted(self, index: int, now_ns: int) -> None:
         """Note that a connection is used from now on."""

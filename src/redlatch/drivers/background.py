@@ -47,7 +47,8 @@ class Bell:
             try:
                 self._free_when_rung.release()
             except RuntimeError:
-                pass  # another thread rang at the same time
+                # Another thread rang at the same time.
+                pass
 
     def take(self) -> bool:
         """Return whether it was rung, and forget that."""
@@ -83,7 +84,8 @@ class BackgroundThread:
 
     def start(self) -> None:
         """Start the thread; harmless when repeated."""
-        if self._unstarted:  # if two are started at once, one ends immediately
+        # If two are started at once, one ends immediately.
+        if self._unstarted:
             _thread.start_new_thread(self._run, ())
 
     def read_later(self) -> None:
@@ -97,7 +99,8 @@ class BackgroundThread:
         self._attends = True
         if due_ns < self.wake_ns:
             self._bell.ring()
-        self.start()  # last: a thread that is about to end either sees the ring, or this finds that it has ended
+        # Last: a thread that is about to end either sees the ring, or this finds that it has ended.
+        self.start()
 
     def attend_soon(self) -> None:
         """Have the thread attend at once, if there may be anything to attend to."""
@@ -112,12 +115,14 @@ class BackgroundThread:
             if seconds is not None:
                 self._bell.wait(seconds)
                 continue
-            self._unstarted.append(None)  # from now on `attend_by` starts another thread
+            # From now on `attend_by` starts another thread.
+            self._unstarted.append(None)
             # What was asked before that has rung. Two threads never work at the same time.
             if not self._bell.take():
                 return
             if not claim_start(self._unstarted):
-                self._bell.ring()  # another thread has started meanwhile, and the ring may be for it
+                # Another thread has started meanwhile, and the ring may be for it.
+                self._bell.ring()
                 return
 
     def _work(self) -> float | None:
@@ -143,9 +148,12 @@ class BackgroundThread:
         try:
             seconds: float | None = driver.attend()
             if seconds is None:
-                self.wake_ns = UNBOUNDED  # `attend_by` rings from now on
-                seconds = driver.attend()  # sees what was added before that
-        except BaseException:  # also SystemExit, which an `on_lost` may raise
+                # `attend_by` rings from now on.
+                self.wake_ns = UNBOUNDED
+                # Sees what was added before that.
+                seconds = driver.attend()
+        except BaseException:
+            # Also SystemExit, which an `on_lost` may raise.
             logger.exception("renewing locks or reporting losses failed; the next try comes in %s s", AGAIN)
             return AGAIN
         return seconds
@@ -153,16 +161,19 @@ class BackgroundThread:
     def _read(self, driver: Any) -> float | None:
         """Read late replies if that is due; return the seconds until it is, None if nothing was asked for."""
         if self._read_planned and time.monotonic() >= self._read_at:
-            self._read_planned = False  # first: a thread that leaves during the reading asks again
+            # First: a thread that leaves during the reading asks again.
+            self._read_planned = False
             try:
                 driver.read_late_replies()
-            except BaseException:  # also SystemExit, which an `on_lost` may raise
+            except BaseException:
+                # Also SystemExit, which an `on_lost` may raise.
                 logger.exception("reading late replies failed; the next try comes in %s s", PERIOD)
                 self._read_asked = True
         if self._read_asked:
             if not self._read_planned:
                 self._read_at = time.monotonic() + PERIOD
-                self._read_planned = True  # before the next step: a request between the two is part of this plan
+                # Before the next step: a request between the two is part of this plan.
+                self._read_planned = True
             self._read_asked = False
         return max(0.0, self._read_at - time.monotonic()) if self._read_planned else None
 

@@ -37,7 +37,8 @@ class Belongings:
         self.standing = Standing() if standing is None else standing
         self.arrivals: deque[tuple[int, Arrival]] = deque()
         self.dismiss: Callable[[socket.socket], None] = socket.socket.close
-        self._waiting: dict[int, Connection] = {}  # connections that wait for the guard's decision
+        # Connections that wait for the guard's decision.
+        self._waiting: dict[int, Connection] = {}
         self._clock = clock
 
     def is_closing(self) -> bool:
@@ -83,7 +84,8 @@ class Belongings:
             if self.fleet is not None and not self.standing.closed and not self.standing.forked:
                 self.fleet.linger(self._clock.now() + FORGOTTEN_NS)
                 there = [self.fleet.wires.detach(link.index) for link in self.fleet.links]
-                for sock in [*there, *self._fallen()]:  # broken ones are not dialled again
+                # Broken ones are not dialled again.
+                for sock in [*there, *self._fallen()]:
                     if sock is not None:
                         self.dismiss(sock)
             self.close()
@@ -91,4 +93,5 @@ class Belongings:
     def disown(self) -> None:
         """In a forked child: own nothing. The connections and locks of the parent stay as they are."""
         self.standing.disown()
-        self._hang_up()  # closes the child's descriptors only; nothing is sent
+        # Closes the child's descriptors only; nothing is sent.
+        self._hang_up()

@@ -19,7 +19,8 @@ from redlatch.quorum.claim import ASKING, RELEASING, UNDOING, WAITING
 from redlatch.quorum.upkeep_schedule import UpkeepSchedule
 from redlatch.votes.units import MILLISECOND, Clock
 
-if TYPE_CHECKING:  # at run time they are of the driver's build
+# At run time they are of the driver's build.
+if TYPE_CHECKING:
     from redlatch.drivers.leader import Leader
     from redlatch.drivers.wake_chain import WakeChain, Watchers
     from redlatch.quorum.waiting.queues import WaitQueues
@@ -55,8 +56,10 @@ class Closing:
         self._held_locks = held_locks
         self._releases = False
         self._drain_ns = DRAIN_NS
-        self.overdue = False  # `close` could not close the sockets in time; the background thread does
-        self._hung_up = False  # `close` has come to its end
+        # `close` could not close the sockets in time; the background thread does.
+        self.overdue = False
+        # `close` has come to its end.
+        self._hung_up = False
 
     def close(self, release: bool = False, drain_ns: int | None = None) -> None:
         """Undo what is under way, wait a bounded time for the answers, then close every connection.
@@ -70,10 +73,12 @@ class Closing:
         self._releases = self._releases or release
         self._drain_ns = DRAIN_NS if drain_ns is None else drain_ns
         if self._leader.has_role():
-            if self._standing.closing and nested():  # the outer call closes it
+            # The outer call closes it.
+            if self._standing.closing and nested():
                 return
             self._leader.refuse_nested()
-        drain_ns = 0  # if what follows is interrupted
+        # If what follows is interrupted.
+        drain_ns = 0
         try:
             self._connections.retire()
             self._watchers.notify()
@@ -84,7 +89,8 @@ class Closing:
         finally:
             try:
                 self._hang_up(drain_ns)
-            except BaseException:  # an interrupt
+            except BaseException:
+                # An interrupt.
                 self._hang_up(0)
                 raise
         if self._leader.fleet is not None and not self._standing.forked:
@@ -106,17 +112,20 @@ class Closing:
         try:
             self._background.attend_by(0)
         except RuntimeError:
-            pass  # no thread can start at interpreter shutdown
+            # No thread can start at interpreter shutdown.
+            pass
 
     def _hang_up(self, drain_ns: int) -> None:
         """Close the connections, or have the background thread do it if another one leads. May be repeated."""
         self._connections.retire()
         if self._leader.fleet is None or self._standing.forked:
             self._connections.close()
-            self._background.read_later()  # it may be started by a thread that is connecting, and ends then
+            # It may be started by a thread that is connecting, and ends then.
+            self._background.read_later()
         elif self._leader.has_role():
             self._disconnect(drain_ns)
-        else:  # the leader may be using the sockets; the background thread closes them after it has left
+        else:
+            # The leader may be using the sockets; the background thread closes them after it has left.
             self.overdue = True
             self._wake_everybody()
             self._background.read_later()
@@ -136,7 +145,8 @@ class Closing:
                 self._leader.role.clear()
                 self._leader.take_role()
                 return 0
-            self._leader.fleet.wires.wake()  # the leader sees that the client is closing, and leaves
+            # The leader sees that the client is closing, and leaves.
+            self._leader.fleet.wires.wake()
             time.sleep(0.0005)
         return self._drain_ns
 
@@ -144,14 +154,17 @@ class Closing:
         """Undo what is under way, wait up to `drain_ns` for answers, then close every connection; needs the role."""
         leader = self._leader
         try:
-            if self._standing.closed:  # an earlier call closed them, and was interrupted after that
+            # An earlier call closed them, and was interrupted after that.
+            if self._standing.closed:
                 return
-            if self._releases:  # once more, because an interrupt may have struck before
+            # Once more, because an interrupt may have struck before.
+            if self._releases:
                 self._held_locks.end()
                 self._held_locks.release(leader.inbox.extend)
             leader.take_all()
             leader.fleet.abandon()
-            self._wake_waiters()  # they leave the masters' queues
+            # They leave the masters' queues.
+            self._wake_waiters()
             until = self._clock.now() + drain_ns
             while (owing := leader.fleet.owing()) or self._busy():
                 left = until - self._clock.now()
@@ -162,7 +175,8 @@ class Closing:
                 leader.take_all()
             self._held_locks.report()
         finally:
-            self._connections.close()  # if an interrupt strikes here, `_hang_up` finds the role and closes again
+            # If an interrupt strikes here, `_hang_up` finds the role and closes again.
+            self._connections.close()
             leader.role.clear()
             self._wake_everybody()
             self._background.read_later()
@@ -209,9 +223,11 @@ class Closing:
     def linger(self, until_ns: int) -> None:
         """Wait for the answers to releases when the interpreter ends."""
         leader = self._leader
-        if leader.fleet is None:  # no connection yet: `connect` was interrupted, or is still running
+        # No connection yet: `connect` was interrupted, or is still running.
+        if leader.fleet is None:
             return
-        if self._standing.usable and leader.take_role():  # else a daemon thread reads
+        # Else a daemon thread reads.
+        if self._standing.usable and leader.take_role():
             try:
                 leader.take_all()
                 leader.fleet.linger(until_ns)

@@ -19,8 +19,10 @@ class Deadlines:
 
     def __init__(self) -> None:
         self._queues: dict[int, list[LightFuture]] = {}
-        self._wait_ms = -1  # of the queue that was added to last
-        self._queue: list[LightFuture] = []  # that queue
+        # Of the queue that was added to last.
+        self._wait_ms = -1
+        # That queue.
+        self._queue: list[LightFuture] = []
         self._added = 0
         self._most = SWEEP
         # Fields, because the compiled build knows their C types.
@@ -52,7 +54,8 @@ class Deadlines:
             left += len(queue)
             if not queue:
                 del self._queues[wait_ms]
-        if left > self._most:  # most of them are behind a long wait
+        # Most of them are behind a long wait.
+        if left > self._most:
             for queue in self._queues.values():
                 queue[:] = [future for future in queue if not future.done]
             self._most = SWEEP + 2 * sum([len(queue) for queue in self._queues.values()])

@@ -54,7 +54,8 @@ class Followers:
 
         The last one comes first. Replies come in order, so when it is decided mostly all are.
         """
-        late_ns = 0  # ballots whose time was over by then have had their last look
+        # Ballots whose time was over by then have had their last look.
+        late_ns = 0
         place = len(ballots)
         while (place := last_open(ballots, place, late_ns)) >= 0:
             ballot = ballots[place]
@@ -118,7 +119,8 @@ class Followers:
         if not self._chain.ready:
             self._leader.rouse()
         sleeper.sleep(timeout_ns, other)
-        sleeper.asleep = True  # before the caller looks at `decided` again, so that no verdict is missed
+        # Before the caller looks at `decided` again, so that no verdict is missed.
+        sleeper.asleep = True
 
     def _withdraw(self, sleeper: Sleeper) -> None:
         """Wake the thread that an interrupted one would have woken, and stop counting on the interrupted one."""

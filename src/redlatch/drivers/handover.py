@@ -89,7 +89,8 @@ class Scout:
         """
         turn_away(outcome)
         if not isinstance(outcome, Connection):
-            return False  # the dialler tries again
+            # The dialler tries again.
+            return False
         if has_moved(read_quietly(outcome.traits.report), self.successor.previous, self.successor.names):
             return True
         if again:
@@ -101,7 +102,8 @@ class Scout:
     def _look(self, index: int, pause: float) -> None:
         try:
             self._dialler.start(index, pause, GuardHandshake(self.successor.key))
-        except RuntimeError as error:  # no thread can start
+        except RuntimeError as error:
+            # No thread can start.
             logger.info("cannot look at %s: %s", self.successor.masters[index].address, error)
             self._resting.add(index)
             self._postpone()
@@ -137,7 +139,8 @@ class MovingConnections(Connections):
         )
         self.room = len(successor.masters)
         self._policy = policy
-        self._base = 0  # the index that the first master has in `arrive`
+        # The index that the first master has in `arrive`.
+        self._base = 0
         # A bound method would keep this object alive.
         postpone = partial(_postpone, self.standing.undialled, self._clock)
         self._scout: Scout | None = Scout(successor, deliver, dialler, postpone)
@@ -172,7 +175,8 @@ class MovingConnections(Connections):
             return super().arrive(own, outcome)
         doubted_ns = self._doubts.until_ns
         if self._scout is None or not STRIDE <= index < 2 * STRIDE:
-            turn_away(outcome)  # of a list that was left
+            # Of a list that was left.
+            turn_away(outcome)
         elif self._scout.finds(index - STRIDE, outcome, self._connected() < self.quorum):
             self._go_over(self._scout)
         return self._doubts.until_ns != doubted_ns
@@ -205,7 +209,8 @@ class MovingConnections(Connections):
             self._waiting.popitem()[1].sock.close()
         self._policy.use(tuple(addresses))
         self.quorum = self._policy.quorum
-        self._doubts.add(self._clock.now() + 1)  # leases that stand on old votes are over
+        # Leases that stand on old votes are over.
+        self._doubts.add(self._clock.now() + 1)
         self.fleet.replace(addresses, self.quorum, ConnectionAbortedError("this list of masters was left"))
         self._masters, self._guard = masters, guard(partial(report_set_back, masters))
         self._log = self._new_log
@@ -216,7 +221,8 @@ class MovingConnections(Connections):
         self._base = 2 * STRIDE
         super().start()
         self._policy.moving_ns = self._clock.now() + LOOK_NS
-        self._scout = None  # last: until then an interrupt makes the next try repeat all of this
+        # Last: until then an interrupt makes the next try repeat all of this.
+        self._scout = None
         logger.info("the handover has ended; the masters are %s now", ", ".join(addresses))
 
     def _hang_up(self) -> None:

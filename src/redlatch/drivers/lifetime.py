@@ -32,10 +32,12 @@ _OUR_FRAMES = (
     "redlatch.celery.kinds",
 )
 
-_DECORATORS = "redlatch.locks.decorate"  # they call the user's function, which is not a part of their own call
+# They call the user's function, which is not a part of their own call.
+_DECORATORS = "redlatch.locks.decorate"
 
 _all_connections: weakref.WeakSet[Any] = weakref.WeakSet()
-_drivers: weakref.WeakSet[Any] = weakref.WeakSet()  # connected ones; at exit they linger
+# Connected ones; at exit they linger.
+_drivers: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def nested() -> bool:
@@ -57,7 +59,8 @@ def linger_at_exit(driver: Any) -> None:
 
 @atexit.register
 def _linger_all() -> None:
-    until_ns = now_ns() + DRAIN_NS  # for all together
+    # For all together.
+    until_ns = now_ns() + DRAIN_NS
     for driver in list(_drivers):
         driver.linger(until_ns)
 

@@ -59,7 +59,8 @@ def health_of(master: Master, link: Link | None, guarded: GuardedMaster | None, 
     marker = None if guarded is None else guarded.marker
     if marker is None:
         return found
-    masters = tuple([shown(address) for address in marker.masters])  # any client may have written them
+    # Any client may have written them.
+    masters = tuple([shown(address) for address in marker.masters])
     return replace(found, masters=masters, horizon=marker.horizon / 1000, marked=marker.since / 1_000_000)
 
 

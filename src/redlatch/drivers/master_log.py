@@ -27,7 +27,8 @@ class MasterLog:
         self._masters = masters
         self._quorum = quorum
         self._tracking = tracking
-        self._down: dict[int, type] = {}  # masters that were reported as unusable, with the type of the cause
+        # Masters that were reported as unusable, with the type of the cause.
+        self._down: dict[int, type] = {}
         self._reported_polling = False
         self._reported_eviction: set[int] = set()
         self._reported_scripts: set[int] = set()

@@ -210,12 +210,15 @@ class Session:
         """
         if hold.ticket is ticket:
             try:
-                undo = hold.undoing(ticket)  # a release behind whatever was sent
+                # A release behind whatever was sent.
+                undo = hold.undoing(ticket)
                 if undo is not None:
                     self.send([undo])
-            finally:  # others may wait behind this hold
+            finally:
+                # Others may wait behind this hold.
                 self.leave_queue(hold)
-            hold.end_undoing(ticket)  # last: until then all of this can be done once more
+            # Last: until then all of this can be done once more.
+            hold.end_undoing(ticket)
 
     def resend_release(self, hold: Hold, ticket: object, error: BaseException) -> None:
         """Have a release go on without its caller if it was interrupted. If interrupted, this may be repeated.
@@ -241,7 +244,8 @@ class Session:
                 again = hold.resend_release(ticket)
                 if again is not None:
                     self.send([again])
-            finally:  # others may wait behind this hold
+            finally:
+                # Others may wait behind this hold.
                 self.leave_queue(hold)
 
     def leave_condition(self, waiter: Waiter, used: int) -> None:
@@ -253,7 +257,8 @@ class Session:
         if waiter.entered:
             try:
                 self.send([waiter.leaving(used)])
-            finally:  # the masters push nothing to other waiters of this client
+            finally:
+                # The masters push nothing to other waiters of this client.
                 if not used:
                     self.queues.watches.notify(waiter.key)
                     self.wake_called()

@@ -117,20 +117,23 @@ class Driver(Session):
         except BaseException:
             try:
                 self._end(steps)
-            except BaseException:  # a second interrupt
+            except BaseException:
+                # A second interrupt.
                 self._end(steps)
                 raise
             raise
 
     def _end(self, steps: Steps) -> None:
         """End a generator that was interrupted or that failed. If interrupted, this may be repeated."""
-        steps.close()  # it leaves its queue
+        # It leaves its queue.
+        steps.close()
         self._leader.recover()
 
     def _perform(self, steps: Steps) -> Any:
         called = self.queues.called
         for effect in steps:
-            if isinstance(effect, Send):  # also while the client closes, so that nothing is left behind
+            # Also while the client closes, so that nothing is left behind.
+            if isinstance(effect, Send):
                 self._leader.send(effect.ballots)
                 continue
             if called:
@@ -167,8 +170,10 @@ class Driver(Session):
                 fleet = self._connections.muster()
                 self._background.start()
                 linger_at_exit(self)
-                self._leader.fleet = fleet  # last: after an interrupt before this, all of it is done again
-                if self._standing.closed:  # `close` ran meanwhile and found no fleet to close
+                # Last: after an interrupt before this, all of it is done again.
+                self._leader.fleet = fleet
+                # `close` ran meanwhile and found no fleet to close.
+                if self._standing.closed:
                     self._connections.close()
             self._connections.start()
         wait = 2 * DIAL_TIMEOUT if all_of_them else GRACE
@@ -240,19 +245,23 @@ class Driver(Session):
             return None
         now = self._clock.now()
         terms = self._schedule.due(now)
-        aside = not self._schedule.lost or self._reports.start()  # an `on_lost` may take long
+        # An `on_lost` may take long.
+        aside = not self._schedule.lost or self._reports.start()
         try:
             return self._attend(terms, now)
         finally:
-            if not aside:  # last, since an `on_lost` may raise; and whatever else has raised
+            # Last, since an `on_lost` may raise; and whatever else has raised.
+            if not aside:
                 self._reports.report()
 
     def _attend(self, terms: list[Term], now: int) -> float | None:
         """Renew what is due, and look after the waiters."""
-        if not self._standing.usable:  # locks that are still held run out, and their loss is reported
+        # Locks that are still held run out, and their loss is reported.
+        if not self._standing.usable:
             self._schedule.conclude(terms, {}, LockError("the client cannot be used"))
             next_ns = self._schedule.next_ns(now)
-            if next_ns:  # else the background thread sets it
+            # Else the background thread sets it.
+            if next_ns:
                 self._background.wake_ns = next_ns
             return max(0, next_ns - now) / SECOND if next_ns else None
         for work in work_of(self._schedule, self._policy, terms, extending_all, asking_all):

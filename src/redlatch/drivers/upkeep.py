@@ -52,7 +52,8 @@ class Renewal:
         self._wanted = [(term.hold, term.renewal_ttl_ms(now_ns), term.token) for term in terms]
         self._extending = extending
         self._errors: dict[int, LockError] = {}
-        self._error: LockError | None = LockError("the renewal failed")  # until it has ended in another way
+        # Until it has ended in another way.
+        self._error: LockError | None = LockError("the renewal failed")
 
     def steps(self) -> Steps:
         """Return the steps to run."""
@@ -198,7 +199,8 @@ def _reported(lost: deque[Loss]) -> Iterator[Callable[[], None]]:
 
 
 def _taken_off(ballots: list[Ballot]) -> Iterator[Callable[[], None]]:
-    while True:  # not `while ballots`: another thread may take the last one
+    # Not `while ballots`: another thread may take the last one.
+    while True:
         try:
             ballot = ballots.pop()
         except IndexError:
@@ -212,7 +214,8 @@ def _run_all(reports: Iterable[Callable[[], None]]) -> None:
     for report in reports:
         try:
             report()
-        except BaseException as error:  # SystemExit, say
+        except BaseException as error:
+            # SystemExit, say.
             failure = failure or error
     if failure is not None:
         raise failure

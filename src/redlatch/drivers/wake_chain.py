@@ -42,15 +42,20 @@ class WakeChain:
         self._clock = clock
         self.ready: deque[Sleeper] = deque()
         self.resting: Sleeper | None = None
-        self._apart_ns = 0  # until then all are woken at once
-        self._begun_ns = self._passed = 0  # when the chain began, and how many threads it has woken
-        self._passed_ns = 0  # when the last one was woken
-        self._waker: object = 0  # the ident of the last one, which wakes the next
+        # Until then all are woken at once.
+        self._apart_ns = 0
+        # When the chain began, and how many threads it has woken.
+        self._begun_ns = self._passed = 0
+        # When the last one was woken.
+        self._passed_ns = 0
+        # The ident of the last one, which wakes the next.
+        self._waker: object = 0
 
     def wake_owners(self, decided: list[Ballot]) -> None:
         """Wake the threads of decided ballots; only the leader calls this."""
         idle = self.next_asleep() is None
-        while decided:  # taken off when it is done, so that an interrupt loses none
+        # Taken off when it is done, so that an interrupt loses none.
+        while decided:
             sleeper = decided[-1].waiter
             sleeper.decided = True
             self.ready.append(sleeper)
@@ -75,7 +80,8 @@ class WakeChain:
                     return sleeper
                 self.ready.remove(sleeper)
             except (IndexError, ValueError):
-                pass  # another thread was faster
+                # Another thread was faster.
+                pass
         return None
 
     def _next_ready(self) -> Sleeper | None:

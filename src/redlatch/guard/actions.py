@@ -144,7 +144,8 @@ def replace_lost_marker(state: GuardState, case: Case) -> Admission:
     _quarantine(state, case, "it has lost its marker, and maybe locks")
     marker = state.new_marker(master, report, state.longest_ms)
     known = master.marker or state.known_marker()
-    if known is not None:  # other clients may name the masters by other addresses
+    # Other clients may name the masters by other addresses.
+    if known is not None:
         mine = known.master if known is master.marker else state.unmatched_address(known) or marker.master
         marker = replace(marker, master=mine, masters=known.masters, previous=known.previous, attempt=known.attempt)
     master.write_marker(marker, report)
@@ -157,13 +158,15 @@ def accept_marker(state: GuardState, case: Case) -> Admission:
     if master.marker is None or not marker.is_raised_from(master.marker):
         master.replaced = False
     if marker.identity() == master.written:
-        master.writes = 0  # the last write has succeeded
+        # The last write has succeeded.
+        master.writes = 0
     state.note_marker(master, marker, case.report)
     raised = state.raised(master, marker, case.report.came_ns)
     if raised != marker and master.write is None:
         master.write_marker(raised, case.report)
     elif state.raises_all() and case.report.came_ns - master.noted_ns < SETTLE_NS:
-        return Admission(False, ASK_OTHERS_NS, asks_others=True)  # the last one waits until all had it at one moment
+        # The last one waits until all had it at one moment.
+        return Admission(False, ASK_OTHERS_NS, asks_others=True)
     admitted = admission(state, case)
     if admitted.admitted:
         admitted = admitted._replace(kept=master.replaced)

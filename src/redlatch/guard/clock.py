@@ -28,13 +28,18 @@ CONFIRM_NS = SECOND
 class ClockState(Flag):
     """What is known of a master's clock."""
 
-    UNJUDGED = auto()  # something else decides
+    # Something else decides.
+    UNJUDGED = auto()
     STEADY = auto()
     STANDS_STILL = auto()
-    OURS_STOOD_STILL = auto()  # a quorum has jumped alike, and no clock agrees with ours
-    FORWARD = auto()  # set forward: another master's clock agrees with ours
-    FORWARD_UNHEARD = auto()  # seen to jump just now, before the other masters were heard
-    FORWARD_UNCLEAR = auto()  # the other masters do not show whose clock has jumped
+    # A quorum has jumped alike, and no clock agrees with ours.
+    OURS_STOOD_STILL = auto()
+    # Set forward: another master's clock agrees with ours.
+    FORWARD = auto()
+    # Seen to jump just now, before the other masters were heard.
+    FORWARD_UNHEARD = auto()
+    # The other masters do not show whose clock has jumped.
+    FORWARD_UNCLEAR = auto()
 
     ANY = UNJUDGED | STEADY | STANDS_STILL | OURS_STOOD_STILL | FORWARD | FORWARD_UNHEARD | FORWARD_UNCLEAR
 
@@ -70,7 +75,8 @@ def judge_leap(leap: Leap, others: list[Leap | None], size: int, now_ns: int) ->
         other
         for other in others
         if other is not None
-        and abs(other.by_ns - leap.by_ns) < 2 * JUMP_NS  # each is known to JUMP_NS
+        # Each is known to JUMP_NS.
+        and abs(other.by_ns - leap.by_ns) < 2 * JUMP_NS
         and abs(other.at_ns - leap.at_ns) < CONFIRM_NS
     ]
     if any([other is None or leap.at_ns - other.at_ns > 2 * CONFIRM_NS for other in others]):
@@ -101,7 +107,8 @@ class Offset:
     def note(self, sent_ns: int, came_ns: int, server_us: int) -> int:
         """Note a reading that was taken between two moments; return the jump in ns, or 0 if there was none."""
         low = server_us * 1000 - came_ns
-        high = server_us * 1000 - sent_ns + MILLISECOND  # the server may count whole milliseconds
+        # The server may count whole milliseconds.
+        high = server_us * 1000 - sent_ns + MILLISECOND
         jump = 0
         if self.at_ns:
             slack = int((came_ns - self.at_ns) * self._rate)

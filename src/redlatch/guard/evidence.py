@@ -27,24 +27,38 @@ AWAITED_NS = 2 * SECOND
 class MarkerState(Flag):
     """What is known of a master's marker."""
 
-    UNJUDGED = auto()  # something else decides
-    UNREADABLE = auto()  # the key has another value
-    CONTRARY = auto()  # it contradicts our list or options, or the other markers
-    LEFT = auto()  # the list was left for another one
-    AWAITED = auto()  # it is to join the list by a handover, which has not come so far
-    JOINING = auto()  # the same, and another one has joined already
-    INTACT = auto()  # since it was written, the master has forgotten nothing
-    FORGETFUL = auto()  # when it was written, the master may have forgotten locks
-    OLDER = auto()  # this client has seen a later one: the master has forgotten what came after this one
+    # Something else decides.
+    UNJUDGED = auto()
+    # The key has another value.
+    UNREADABLE = auto()
+    # It contradicts our list or options, or the other markers.
+    CONTRARY = auto()
+    # The list was left for another one.
+    LEFT = auto()
+    # It is to join the list by a handover, which has not come so far.
+    AWAITED = auto()
+    # The same, and another one has joined already.
+    JOINING = auto()
+    # Since it was written, the master has forgotten nothing.
+    INTACT = auto()
+    # When it was written, the master may have forgotten locks.
+    FORGETFUL = auto()
+    # This client has seen a later one: the master has forgotten what came after this one.
+    OLDER = auto()
 
     # The master has no final marker.
     # No other master has one so far, but some are still being dialled; or it has that of another list.
     UNDECIDED = auto()
-    ALL_NEW = auto()  # no other master has one, and all were read
-    PREPARED = auto()  # it is prepared by an attempt, which has made another one final
-    MAYBE_NEW = auto()  # no other master has one, but some could not be read
-    JUST_MISSED = auto()  # others have theirs; another client may be writing this one
-    LOST = auto()  # others have theirs, or this client knew the marker
+    # No other master has one, and all were read.
+    ALL_NEW = auto()
+    # It is prepared by an attempt, which has made another one final.
+    PREPARED = auto()
+    # No other master has one, but some could not be read.
+    MAYBE_NEW = auto()
+    # Others have theirs; another client may be writing this one.
+    JUST_MISSED = auto()
+    # Others have theirs, or this client knew the marker.
+    LOST = auto()
 
     PRESENT = INTACT | FORGETFUL | OLDER
     MISSING = UNDECIDED | ALL_NEW | PREPARED | MAYBE_NEW | JUST_MISSED | LOST
@@ -55,11 +69,15 @@ class MarkerState(Flag):
 class ProcessState(Flag):
     """What is known of a master's process, compared with the process that its marker names."""
 
-    UNJUDGED = auto()  # something else decides
+    # Something else decides.
+    UNJUDGED = auto()
     SAME = auto()
-    KEPT_MEMORY = auto()  # another process, or another history of keys, which has kept all keys
-    RESTARTED = auto()  # another process, which may have forgotten keys
-    UNPERSISTED = auto()  # trust_persistence was given, but the process has no append-only file
+    # Another process, or another history of keys, which has kept all keys.
+    KEPT_MEMORY = auto()
+    # Another process, which may have forgotten keys.
+    RESTARTED = auto()
+    # trust_persistence was given, but the process has no append-only file.
+    UNPERSISTED = auto()
 
     REMEMBERS = SAME | KEPT_MEMORY
     ANY = UNJUDGED | SAME | KEPT_MEMORY | RESTARTED | UNPERSISTED
@@ -101,7 +119,8 @@ def examine(state: GuardState, index: int, report: HandshakeReport, others: list
         return case._replace(marker=moved)
     if refusal := _refusal(state, master, seen):
         another = seen is not None and seen.stage == FINAL and seen.masters != state.names
-        alone = all([marker == seen for marker in final_markers(state, reached)])  # no other one is known so far
+        # No other one is known so far.
+        alone = all([marker == seen for marker in final_markers(state, reached)])
         undecided = another and alone and max(1, len(others)) < len(state.addresses)
         return case._replace(refusal=refusal, marker=MarkerState.UNDECIDED if undecided else MarkerState.CONTRARY)
     if seen is not None and seen.stage not in OF_FOUNDING:
@@ -152,7 +171,8 @@ def handover_state(
         state.left = seen
     left = state.left
     if left is not None and seen is not None and seen.stage == FINAL and seen.attempt > left.attempt:
-        state.left = left = None  # another handover has come back to this list
+        # Another handover has come back to this list.
+        state.left = left = None
     return MarkerState.UNJUDGED if left is None else MarkerState.LEFT
 
 

@@ -44,9 +44,11 @@ class Step(Enum):
     """What a founder does about one master when all were read."""
 
     WRITE_DRAFT = auto()
-    WAIT = auto()  # until the other masters were read
+    # Until the other masters were read.
+    WAIT = auto()
     READ_AGAIN = auto()
-    GIVE_WAY = auto()  # to a founder with a smaller rank
+    # To a founder with a smaller rank.
+    GIVE_WAY = auto()
     PREPARE = auto()
     FINISH = auto()
 

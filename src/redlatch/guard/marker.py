@@ -125,7 +125,8 @@ class Marker:
         if fields["stage"] not in STAGES:
             raise ValueError("it has an unknown stage")
         marker = cls(**fields | {name: tuple(map(str, fields[name])) for name in _LISTS})
-        if marker.text() != text:  # a pulse compares the text
+        # A pulse compares the text.
+        if marker.text() != text:
             raise ValueError("it is written in another way")
         return marker
 

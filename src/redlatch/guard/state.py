@@ -69,7 +69,8 @@ class GuardState:
         self.awaited: tuple[Marker, int] | None = None
         self.longest_ms = settings.max_ttl_ms
         self.allowed_ms = 0
-        self._less_ns = 0  # when a marker was last read that allowed less
+        # When a marker was last read that allowed less.
+        self._less_ns = 0
         self.founding = Founding(self.wall, random)
         self.masters = [
             GuardedMaster(
@@ -190,7 +191,8 @@ class GuardState:
             out_ms: for how long the master has no vote; 0 if it has forgotten nothing.
             attempt: the number of the attempt whose draft it is; 0 for a final marker.
         """
-        every = bool(attempt) or len(self.masters) == 1  # each master gets this marker
+        # Each master gets this marker.
+        every = bool(attempt) or len(self.masters) == 1
         allowed_ms = self._allowed_elsewhere(master, report.came_ns)
         max_ttl = self.longest_ms if every else max(allowed_ms, min(self.default_ttl_ms, self.longest_ms))
         return Marker(

@@ -176,7 +176,8 @@ class AsyncCondition(BaseCondition):
         except BaseException:
             try:
                 driver.leave_condition(waiter, 0)
-            except BaseException:  # an interrupt
+            except BaseException:
+                # An interrupt.
                 driver.leave_condition(waiter, 0)
                 raise
             raise

@@ -144,7 +144,8 @@ class AsyncLatch(BaseLatch):
         except BaseException:
             try:
                 driver.take_back(use)
-            except BaseException:  # an interrupt
+            except BaseException:
+                # An interrupt.
                 driver.take_back(use)
                 raise
             raise

@@ -269,7 +269,8 @@ class AsyncMultiLock(BaseMultiLock):
         except BaseException:
             try:
                 batch.undo()
-            except BaseException:  # an interrupt
+            except BaseException:
+                # An interrupt.
                 batch.undo()
                 raise
             raise

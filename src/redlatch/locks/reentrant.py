@@ -405,7 +405,8 @@ class AsyncRLock(BaseRLock[Any]):
         """Release and forget a lock after an acquire that was interrupted or that failed."""
         try:
             self._abandon(owner, lock, error)
-        except BaseException:  # an interrupt
+        except BaseException:
+            # An interrupt.
             self._abandon(owner, lock, error)
             raise
 

@@ -227,7 +227,8 @@ def look(
     except (ConfigurationError, TypeError) as error:
         raise click.UsageError(str(error)) from error
     try:
-        with suppress(ConfigurationError):  # the health has it, too
+        # The health has it, too.
+        with suppress(ConfigurationError):
             client.connect()
         health = client.health()
         while not (health.ready if ready else health.available) and time.monotonic() < end:
@@ -270,5 +271,6 @@ def table_of(health: Health) -> Table:
 def _shown_time(seconds: float) -> str:
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    except (ValueError, OverflowError, OSError):  # any client may have written the marker
+    except (ValueError, OverflowError, OSError):
+        # Any client may have written the marker.
         return "a time out of range"

@@ -122,7 +122,8 @@ class Mover:
         if old and marker.masters == self._previous and marker.stage == FINAL:
             return
         if not old and marker.stage == LEFT and marker.successors == self._previous:
-            return  # by an earlier handover, which has ended since its successors are in use
+            # By an earlier handover, which has ended since its successors are in use.
+            return
         if old and marker.stage == LEFT:
             if marker.masters == self._previous and marker.successors == self._successors:
                 return
@@ -162,7 +163,8 @@ class Mover:
                 f"no master has a marker of {', '.join(self._previous)}: no client uses that list with this prefix; "
                 "name the masters as the clients do"
             )
-        if known:  # masters whose clients raise max_ttl may differ in it
+        # Masters whose clients raise max_ttl may differ in it.
+        if known:
             longest = max([marker.longest for marker in known])
             self._known = replace(known[0], max_ttl=longest, raised=0)
         number = (max(1, time.time_ns() // 1000) * RANDOM_VALUES + random.randrange(RANDOM_VALUES)) * ATTEMPTS + 1
@@ -219,7 +221,8 @@ class Mover:
             self._check(master.name, marker, True)
             # The process of no master is "": a marker made here is that of a forgetful master.
             old = marker or replace(self._old_marker(), run_id="", master=master.name)
-            agreed = self._old_marker().max_ttl  # a larger one that a client has just raised is not on all masters
+            # A larger one that a client has just raised is not on all masters.
+            agreed = self._old_marker().max_ttl
             old = replace(old, max_ttl=agreed, raised=old.longest if old.longest > agreed else 0)
             return left_marker(old, seen.report, self._successors, self.number)
 
@@ -312,7 +315,8 @@ class Mover:
             if marker is None or not self._is_begun(marker, PENDING, LEFT):
                 return None
             if not seen.keeps(marker.stage, self.number):
-                return None  # the guard keeps it out
+                # The guard keeps it out.
+                return None
             return final_marker(marker, master.name)
 
         return self.markers.ensure(master, wanted, lambda marker: kept_ms(marker.horizon))

@@ -209,7 +209,8 @@ class Attempt:
         outage.error = error
         if self.now_ns < max(self._rides_until_ns, min(policy.moving_ns, self.until_ns)) and may_heal(ballot):
             return False
-        if failures == 2 and broke(ballot):  # another connection broke, and is being made again
+        # Another connection broke, and is being made again.
+        if failures == 2 and broke(ballot):
             return False
         if not is_final(ballot, failures):
             return False
@@ -277,7 +278,8 @@ class Attempt:
         self._again = 0
         if waited or self._first < 0 or self._split:
             self.reached()
-        else:  # The first master refused although the key is free elsewhere: it may have kept a key without a holder.
+        else:
+            # The first master refused although the key is free elsewhere: it may have kept a key without a holder.
             self._first = -1
 
     def reached(self) -> None:

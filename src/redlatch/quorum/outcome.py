@@ -163,5 +163,6 @@ def _causes(policy: Policy, ballot: Ballot, waited_ns: int) -> dict[str, BaseExc
     for index, cause in causes.items():
         if isinstance(cause, MasterQuarantined):
             causes[index] = cause.as_of(now_ns)
-    names = dict(enumerate(policy.masters))  # a handover may have ended meanwhile
+    # A handover may have ended meanwhile.
+    names = dict(enumerate(policy.masters))
     return {names.get(index, f"masters[{index}] of the earlier list"): cause for index, cause in sorted(causes.items())}

@@ -103,10 +103,13 @@ class Translator:
         self._connection = connection
         self._store = store
         self._history = history
-        self._held_ns = 0  # until when locks of this connection may be held
-        self._noted = False  # the next question makes its key watched
+        # Until when locks of this connection may be held.
+        self._held_ns = 0
+        # The next question makes its key watched.
+        self._noted = False
         self._watched: set[bytes] = set()
-        self._too_many = False  # some are watched no more
+        # Some are watched no more.
+        self._too_many = False
         self._scripts: dict[bytes, Callable[[list[bytes]], bytes]] = {
             RELEASE.sha: self._release,
             EXTEND.sha: self._extend,
@@ -278,7 +281,8 @@ def _is_hex(name: str) -> bool:
     try:
         return bool(bytes.fromhex(name))
     except ValueError:
-        return False  # a notice of somebody else on this channel
+        # A notice of somebody else on this channel.
+        return False
 
 
 def code_of(error: DBAPIError) -> object:
@@ -299,7 +303,8 @@ def is_busy(error: DBAPIError) -> bool:
     """Return whether another transaction is in the way."""
     code = code_of(error)
     if hasattr(error.orig, "sqlite_errorcode") and isinstance(code, int):
-        code &= 0xFF  # an extended result code has the plain one in its lowest byte
+        # An extended result code has the plain one in its lowest byte.
+        code &= 0xFF
     return not error.connection_invalidated and code in BUSY
 
 

@@ -92,7 +92,8 @@ def several_backends(first: OwnConnection, second: OwnConnection) -> bool:
     except DBAPIError as error:
         if error.connection_invalidated:
             raise
-        return True  # a pooler that refuses a statement
+        # A pooler that refuses a statement.
+        return True
     return len(firsts) > 1 or len(seconds) > 1 or bool(firsts & seconds)
 
 

@@ -89,7 +89,8 @@ class Client(OnDatabase, client.Client):
             guard=None,
             owner=owner,
             heartbeat=heartbeat,
-            gil_patience=0.0,  # the replies come from a thread of this process, which needs the GIL
+            # The replies come from a thread of this process, which needs the GIL.
+            gil_patience=0.0,
         )
         self._adapt()
 

@@ -201,7 +201,8 @@ def _close(connection: Connection) -> None:
         connection.invalidate()
         connection.close()
     except DBAPIError:
-        pass  # it is broken already
+        # It is broken already.
+        pass
 
 
 def connect(engine: Engine | AsyncEngine) -> OwnConnection:

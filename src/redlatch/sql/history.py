@@ -101,7 +101,8 @@ class History:
         self._address = address
         self._by_session = by_session
         self._life: Life | None = None
-        self._leap = ""  # what the clock has done since the last doubt
+        # What the clock has done since the last doubt.
+        self._leap = ""
         self._offset = Offset(DRIFT)
 
     def doubt_about(self, life: Life) -> str:

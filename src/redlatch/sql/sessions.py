@@ -36,12 +36,15 @@ class Session:
     ends_with_connection = True
     pause = LOOK_EVERY
 
-    _number: str  # asks for the number of the session
+    # Asks for the number of the session.
+    _number: str
 
     def __init__(self, connection: OwnConnection) -> None:
         self._connection = connection
-        self._session: int | None = None  # the number of the session in the database
-        self._held: dict[bytes, tuple[bytes, int]] = {}  # the token and the end of each lock in ns, by key
+        # The number of the session in the database.
+        self._session: int | None = None
+        # The token and the end of each lock in ns, by key.
+        self._held: dict[bytes, tuple[bytes, int]] = {}
 
     # --- statements --------------------------------------------------------------------------------
 

@@ -112,7 +112,8 @@ class _Bridge(Generic[AnyBackend]):
         self._make = make
         self._ours, self._theirs = socket.socketpair()
         close_at_fork(self._theirs)
-        self._answering = False  # whether the engine waits for replies to the commands that were read last
+        # Whether the engine waits for replies to the commands that were read last.
+        self._answering = False
         self._made: queue.SimpleQueue[AnyBackend | BaseException] = queue.SimpleQueue()
 
     def start(self, timeout: float) -> tuple[socket.socket, AnyBackend]:
@@ -142,7 +143,8 @@ class _Bridge(Generic[AnyBackend]):
             self._serve(backend)
         except BackendLost as lost:
             self._say_why(lost, lost.word)
-        except Exception as error:  # a fault of ours, or of a driver
+        except Exception as error:
+            # A fault of ours, or of a driver.
             logger.exception("a bridge has failed")
             self._say_why(error, ENDS)
         finally:
@@ -165,7 +167,8 @@ class _Bridge(Generic[AnyBackend]):
         try:
             self._theirs.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # the other end is closed
+            # The other end is closed.
+            pass
         self._theirs.close()
 
     def _serve(self, backend: AnyBackend) -> None:
@@ -203,7 +206,8 @@ class _Bridge(Generic[AnyBackend]):
         try:
             self._theirs.sendall(data)
         except OSError:
-            pass  # the engine has closed the connection; the next `recv` sees it
+            # The engine has closed the connection; the next `recv` sees it.
+            pass
 
 
 def failure(error: BaseException) -> bytes:

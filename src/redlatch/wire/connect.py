@@ -200,7 +200,8 @@ def _info_of(replies: list[Any], master: Master, tracked: bool) -> tuple[dict[st
     """Check the replies to our own commands; return the fields of INFO, and whether the server pushes changes."""
     if master.db:
         _raise_error(replies.pop(0))
-    replies.pop(0)  # SETNAME may fail: a connection needs no name
+    # SETNAME may fail: a connection needs no name.
+    replies.pop(0)
     pushes = True
     for _ in _tracking(tracked):
         pushes = replies.pop(0) == b"OK" and pushes
@@ -252,7 +253,8 @@ class Dialler:
         self._closed = False
         # The master's index and a locked lock for each dialling thread; releasing the lock wakes the thread.
         self._pauses: deque[tuple[int, _thread.LockType]] = deque()
-        self._process = os.getpid()  # a fork copies these locks, but not the threads
+        # A fork copies these locks, but not the threads.
+        self._process = os.getpid()
 
     def start(self, index: int, pause: float = 0.0, extension: HandshakeExtension | None = None) -> None:
         """Begin to dial master `index`, after `pause` seconds; `extension` as for `dial`."""
@@ -304,7 +306,8 @@ class Dialler:
         except Exception as error:
             self._failed(index, error)
             return False
-        except BaseException as error:  # a user's credential provider may raise SystemExit, for example
+        except BaseException as error:
+            # A user's credential provider may raise SystemExit, for example.
             cause = RuntimeError(f"dialling was ended by {type(error).__name__}")
             cause.__cause__ = error
             self._failed(index, cause)
@@ -317,4 +320,5 @@ def _release(pause: _thread.LockType) -> None:
     try:
         pause.release()
     except RuntimeError:
-        pass  # it was released already
+        # It was released already.
+        pass

@@ -95,7 +95,8 @@ class Wires:
             try:
                 self._poll.unregister(fd)
             except KeyError:
-                pass  # an interrupt struck after the unregister of an earlier call
+                # An interrupt struck after the unregister of an earlier call.
+                pass
             # Last, because `wait` must know the index of every polled descriptor.
             del self._by_fd[fd]
         self._fds[index], self._tls[index] = -1, None
@@ -183,7 +184,8 @@ class Wires:
 
     def usual_gil_patience_ns(self) -> int:
         """Return for how many nanoseconds to wait for replies with the GIL; 0 if they usually take too long."""
-        return 0  # Python's own system calls always release the GIL
+        # Python's own system calls always release the GIL.
+        return 0
 
     def stands_at(self, data: bytes, start: int, line: bytes) -> bool:
         """Return whether `data` contains `line` at `start`."""
@@ -198,7 +200,8 @@ class Wires:
             if self._wake_out >= 0:
                 os.write(self._wake_out, b"\0")
         except BlockingIOError:
-            pass  # the pipe is full of wake-ups already
+            # The pipe is full of wake-ups already.
+            pass
         finally:
             self._waking.discard(entry)
             if self._wake_out < 0:

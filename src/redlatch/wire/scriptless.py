@@ -102,7 +102,8 @@ class Transactor:
         if self._engine is None:
             self._engine = sock
             self._idle.register(sock, select.POLLIN)
-            self._busy.register(sock, 0)  # only the end of the connection is reported
+            # Only the end of the connection is reported.
+            self._busy.register(sock, 0)
         ready = [descriptor for descriptor, _ in self._idle.poll()]
         # First the server: a flush must be heard before the votes that follow.
         if self._sock.fileno() in ready:

@@ -151,7 +151,8 @@ def _ask(group: Group, index: int, unanswered: set[int], came: SimpleQueue[tuple
         came.put((index, _answer_of(group, group.sentinels[index])))
     except Exception as error:
         came.put((index, error))
-    except BaseException as error:  # a user's credential provider may raise SystemExit, for example
+    except BaseException as error:
+        # A user's credential provider may raise SystemExit, for example.
         came.put((index, RuntimeError(f"the question was ended by {type(error).__name__}")))
     finally:
         unanswered.discard(index)

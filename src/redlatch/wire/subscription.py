@@ -112,7 +112,8 @@ class Subscribing:
     def _run(self, sentinel: Server) -> None:
         try:
             self._outcome.append(_subscribed(sentinel))
-        except BaseException as error:  # a user's credential provider may raise SystemExit, for example
+        except BaseException as error:
+            # A user's credential provider may raise SystemExit, for example.
             self._outcome.append(error)
         if self._abandoned:
             self._drop()
@@ -122,7 +123,8 @@ class Subscribing:
         while self._outcome:
             try:
                 outcome = self._outcome.popleft()
-            except IndexError:  # the other thread has dropped it
+            except IndexError:
+                # The other thread has dropped it.
                 return
             if isinstance(outcome, socket.socket):
                 outcome.close()

@@ -32,7 +32,8 @@ class Talk:
     def __init__(self, sock: socket.socket, timeout: float) -> None:
         self.sock = sock
         self.until = time.monotonic() + timeout
-        self.logins = [0]  # how many of the next replies answer commands that carry credentials
+        # How many of the next replies answer commands that carry credentials.
+        self.logins = [0]
         self.reader = Reader(notEnoughData=_NOTHING, replyError=partial(_error_reply, self.logins))
         self.limits = Limits()
         self.sent_ns = 0

@@ -414,7 +414,8 @@ class WaitQueues:
             if not queue.entries and self.by_key[key] is queue:
                 del self.by_key[key]
         except KeyError:
-            pass  # another thread was faster
+            # Another thread was faster.
+            pass
 
     def expire(self, now_ns: int) -> int:
         """Call the next waiter of each queue whose head is not busy; return when to look again, 0 if never."""
@@ -483,7 +484,8 @@ def _discard(queue: WaitQueue, entry: QueueEntry) -> None:
     try:
         queue.entries.remove(entry)
     except ValueError:
-        pass  # it is removed already
+        # It is removed already.
+        pass
 
 
 def _is_others(queue: WaitQueue, hold: Hold) -> bool:

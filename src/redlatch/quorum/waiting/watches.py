@@ -112,7 +112,8 @@ class Watches:
                 if not watches and self.by_key[key] is watches:
                     del self.by_key[key]
             except KeyError:
-                pass  # another thread was faster
+                # Another thread was faster.
+                pass
 
     def connected(self, fleet: Any) -> bool:
         """Note which masters are connected; return whether to attend to held locks at once."""
