@@ -100,14 +100,11 @@ def machine_key():
     return f"{platform.python_implementation()} {'.'.join(platform.python_version_tuple()[:2])} {platform.machine()}"
 
 
-def instructions_of(scenario):
-    """Return the number of instructions of one cycle of a scenario."""
-    _, program, few, many = scenario
+def count_best(program, few, cycles, best):
+    """Run a program several times on masters of its own; return the best number of instructions of its process."""
     with embedded.masters(MASTERS) as urls, tempfile.TemporaryDirectory() as folder:
         count_instructions(program, few, urls, folder)
-        first = statistics.median(count_instructions(program, few, urls, folder) for _ in range(RUNS))
-        second = min(count_instructions(program, many, urls, folder) for _ in range(RUNS))
-    return round((second - first) / (many - few))
+        return best([count_instructions(program, cycles, urls, folder) for _ in range(RUNS)])
 
 
 def main(arguments):
@@ -120,7 +117,15 @@ def main(arguments):
     over = False
     cores = list(os.sched_getaffinity(0))
     with ThreadPoolExecutor(len(cores), initializer=lambda: os.sched_setaffinity(0, {cores.pop()})) as pool:
-        for (name, *_), counted in zip(SCENARIOS, pool.map(instructions_of, SCENARIOS), strict=True):
+        counts = [
+            (
+                pool.submit(count_best, program, few, many, min),
+                pool.submit(count_best, program, few, few, statistics.median),
+            )
+            for _, program, few, many in SCENARIOS
+        ]
+        for (name, _, few, many), (second, first) in zip(SCENARIOS, counts, strict=True):
+            counted = round((second.result() - first.result()) / (many - few))
             budget = known.get(name)
             verdict = "no budget for this Python" if budget is None else f"{counted / budget - 1:+.1%} of {budget:,}"
             print(f"{name}, N={MASTERS}: {counted:,} instructions a cycle ({verdict})", flush=True)

@@ -169,7 +169,8 @@ class LockLost(LockError):
     """The caller held the lock and lost it: its lease expired, or a quorum of masters no longer has its token.
 
     Attributes:
-        reason: why the lock was lost, as passed to `on_lost`; empty in an error about several locks.
+        reason: why the lock was lost, as far as the call knows: `check` has the reason that `on_lost` got, `extend` and
+            `release` what they found out themselves. Empty in an error about several locks.
     """
 
     def __init__(self, message: str = "", *, reason: str = "", **named: Any) -> None:

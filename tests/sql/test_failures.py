@@ -10,10 +10,10 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -391,26 +391,26 @@ def test_clients_leave_no_descriptors_and_no_threads(with_table: FindUrl, name: 
 # --- forks ----------------------------------------------------------------------------------------------
 
 
-def hold_fork_and_die(url: str, mode: str, name: str, tell: int) -> None:
-    """Hold a lock, fork a child that lives on, and die without a word; write the number of the child first."""
-    try:
-        client = sql.Client(url, mode=mode, ttl=300.0, attempt_timeout=PATIENCE)
-        assert client.lock(name).acquire(timeout=PATIENCE)
-        ready, done = os.pipe()
-        child = os.fork()
-        if not child:
-            gc.collect()
-            os.write(done, b"x")
-            time.sleep(10 * PATIENCE)
-        # The child's finalizers have run; our connection still works.
-        os.read(ready, 1)
-        assert client.lock(name + "y").acquire(timeout=PATIENCE)
-        os.write(tell, str(child).encode())
-    except BaseException:
-        traceback.print_exc()
-        raise
-    finally:
-        os.kill(os.getpid(), signal.SIGKILL)
+# Hold a lock, fork a child that lives on, and die without a word; print the number of the child first.
+HOLD_FORK_AND_DIE = """
+import gc, os, signal, sys, time
+from redlatch import sql
+url, mode, name, patience = sys.argv[1:4] + [float(sys.argv[4])]
+client = sql.Client(url, mode=mode, ttl=300.0, attempt_timeout=patience)
+assert client.lock(name).acquire(timeout=patience)
+ready, done = os.pipe()
+child = os.fork()
+if not child:
+    os.close(1)
+    gc.collect()
+    os.write(done, b"x")
+    time.sleep(10 * patience)
+# The child's finalizers have run; our connection still works.
+os.read(ready, 1)
+assert client.lock(name + "y").acquire(timeout=patience)
+os.write(1, str(child).encode())
+os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
 @pytest.mark.parametrize("driver", SERVERS)
@@ -418,15 +418,10 @@ def hold_fork_and_die(url: str, mode: str, name: str, tell: int) -> None:
 def test_a_forked_child_gives_up_the_connection(with_table: FindUrl, driver: str, mode: str, name: str) -> None:
     """The parent goes on after the fork, and a child does not keep the parent's session alive."""
     url = with_table(driver)
-    told, tell = os.pipe()
-    parent = os.fork()
-    if not parent:
-        hold_fork_and_die(url, mode, name, tell)
-    os.waitpid(parent, 0)
-    os.close(tell)
-    # Not until the end: the child has the other end, too.
-    child = int(os.read(told, 20))
-    os.close(told)
+    command = [sys.executable, "-c", HOLD_FORK_AND_DIE, url, mode, name, str(PATIENCE)]
+    parent = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    assert parent.returncode == -signal.SIGKILL
+    child = int(parent.stdout)
     try:
         with sql.Client(url, mode=mode) as client:
             if mode == "session":
