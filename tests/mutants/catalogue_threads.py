@@ -48,8 +48,8 @@ THREADS = (
         "a sleeper is not marked as asleep again",
         "flag not reset",
         FOLLOWERS,
-        r"(?ms)^        sleeper\.asleep = True  #[^\n]*\n",
-        "",
+        "        sleeper.asleep = True\n\n    def _withdraw",
+        "\n    def _withdraw",
     ),
     _bug(
         "close leaves queued waiters asleep",

@@ -6,6 +6,7 @@ loopback only. They run without fsync, so a test may kill the process, but not t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -19,6 +20,8 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+
+from support.faces import await_true
 
 # Seconds until a server that was started must answer.
 START_TIMEOUT = 60.0
@@ -102,8 +105,11 @@ class Server:
         self.process.wait()
 
     def pause(self) -> None:
-        """Stop all processes of the server (SIGSTOP)."""
+        """Stop all processes of the server (SIGSTOP), and wait until all their threads have stopped."""
         self._signal(signal.SIGSTOP)
+        assert self.process is not None
+        pids = [*_children(self.process.pid), self.process.pid]
+        await_true(lambda: not any(_runs(pid) for pid in pids))
 
     def resume(self) -> None:
         """Let all processes of the server go on."""
@@ -280,6 +286,17 @@ def _children(pid: int) -> list[int]:
     """Return the processes that a process has started."""
     path = Path(f"/proc/{pid}/task/{pid}/children")
     return [int(word) for word in path.read_text().split()] if path.exists() else []
+
+
+def _runs(pid: int) -> bool:
+    """Return whether a thread of a process has not stopped yet after SIGSTOP."""
+    states = []
+    for path in Path("/proc", str(pid), "task").glob("*/stat"):
+        # Threads may end meanwhile.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            # The name of the program stands in parentheses before the state.
+            states.append(path.read_text().rpartition(")")[2].split()[0])
+    return not {"T", "Z", "X"}.issuperset(states)
 
 
 def _free_port() -> int:
