@@ -77,21 +77,28 @@ SCENARIOS = [
 ]
 
 
-def count_instructions(program, cycles, urls, folder):
-    """Run a program under callgrind and return the number of instructions of its process."""
-    # The processor is for the masters first.
-    command = ["chrt", "--idle", "0", "valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/callgrind.out"]
-    environment = os.environ | {"REDLATCH_IMPL": "c", "PYTHONHASHSEED": "0"}
+def run(program, cycles, urls, wrapper=()):
+    """Run a program, perhaps under another one; return what it has written to stderr."""
     done = subprocess.run(
-        [*command, sys.executable, "-c", program, str(cycles), *urls],
-        env=environment,
+        [*wrapper, sys.executable, "-c", program, str(cycles), *urls],
+        env=os.environ | {"REDLATCH_IMPL": "c", "PYTHONHASHSEED": "0"},
         capture_output=True,
         text=True,
         check=False,
     )
-    counted = re.search(r"Collected : (\d+)", done.stderr)
-    if done.returncode or not counted:
-        raise SystemExit(f"callgrind failed:\n{done.stdout}{done.stderr}")
+    if done.returncode:
+        raise SystemExit(f"the program failed:\n{done.stdout}{done.stderr}")
+    return done.stderr
+
+
+def count_instructions(program, cycles, urls, folder):
+    """Run a program under callgrind and return the number of instructions of its process."""
+    # The processor is for the masters first.
+    wrapper = ["chrt", "--idle", "0", "valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/callgrind.out"]
+    said = run(program, cycles, urls, wrapper)
+    counted = re.search(r"Collected : (\d+)", said)
+    if not counted:
+        raise SystemExit(f"callgrind has counted nothing:\n{said}")
     return int(counted[1])
 
 
@@ -103,7 +110,7 @@ def machine_key():
 def count_best(program, few, cycles, best):
     """Run a program several times on masters of its own; return the best number of instructions of its process."""
     with embedded.masters(MASTERS) as urls, tempfile.TemporaryDirectory() as folder:
-        count_instructions(program, few, urls, folder)
+        run(program, few, urls)
         return best([count_instructions(program, cycles, urls, folder) for _ in range(RUNS)])
 
 
