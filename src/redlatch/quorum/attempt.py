@@ -21,7 +21,7 @@ from ..votes.units import UNBOUNDED
 from .counting import count_split, figures_of
 from .hold import Hold
 from .outage import Outage
-from .outcome import broke, granted, is_final, may_heal, no_quorum
+from .outcome import broke, granted, is_final, may_heal, no_quorum, repeated
 from .policy import Policy
 from .waiting.queues import WaitQueues
 
@@ -230,12 +230,11 @@ class Attempt:
         hold, now = self.hold, self.now_ns
         self.queues.leave(hold, now, False)
         hold.free()
-        if not self._failures:
+        if self._outage is None:
             self.count_refusal(self.until_ns <= self._began_ns)
         else:
             self.count_outage()
-            started = self.started_ns
-            raise no_quorum("acquire", self.policy, hold, self._ballot, now - started, now - self._began_ns)
+            raise repeated(self._outage.error, now - self._began_ns)
 
     def count_win(self, won_ns: int) -> None:
         """Count that the acquire has won, at this time."""

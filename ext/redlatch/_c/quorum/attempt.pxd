@@ -63,7 +63,7 @@ cdef class Attempt:
     @cython.locals(policy=Policy, hold=Hold, outage=Outage)
     cdef bint _ends(self, Ballot ballot, int failures) except -1
     cpdef undone(self)
-    @cython.locals(hold=Hold, now=cython.longlong, started=cython.longlong)
+    @cython.locals(hold=Hold, now=cython.longlong)
     cpdef end(self)
     @cython.locals(policy=Policy)
     cpdef count_win(self, long long won_ns)
