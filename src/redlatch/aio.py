@@ -113,11 +113,12 @@ class AsyncLock(BaseLock):
 
     @property
     def lost(self) -> asyncio.Event:
-        """An event that is set when the lock is lost: its key is gone on a majority of masters, or its deadline passes.
+        """An event that is set when the lock is lost.
 
-        From the first use on, the client watches the key. If the masters push no changes, the loss is found at the next
-        renewal, or at the deadline. Each CPU-bound thread can delay the event by 5 ms or more; `check` is never late.
-        After each loss there is a new event.
+        That is when its key is gone on a majority of masters, or when its deadline passes. From the first use on, the
+        client watches the key. If the masters push no changes, the loss is found at the next renewal, or at the
+        deadline. Each CPU-bound thread can delay the event by 5 ms or more; `check` is never late. After each loss
+        there is a new event.
         """
         return self._loss_event(asyncio.Event)  # type: ignore[no-any-return]
 
