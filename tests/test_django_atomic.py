@@ -220,7 +220,7 @@ def test_a_connection_that_dies_in_commit_leaves_the_lock_to_its_ttl(
     assert app.held(name)
     assert [report.partition(" (")[0] for report in app.reports] == ["the commit is in doubt"]
     # It is not renewed any more, and others cannot have it.
-    assert lock.upkeep is not None and lock.upkeep.term is None
+    assert lock._upkeep is not None and lock._upkeep.term is None
     with Client(app._url) as other:
         assert not other.lock(name).acquire(blocking=False)
     connections[ALIAS].close()

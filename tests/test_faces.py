@@ -334,3 +334,27 @@ def test_every_class_that_a_call_returns_can_be_imported_from_redlatch(face: typ
 def test_dir_lists_the_public_names_only() -> None:
     assert dir(redlatch) == sorted(redlatch.__all__)
     assert not [name for name in dir(redlatch) if name.startswith("_") and name != "__version__"]
+
+
+# The public names of every class of locks: what completion offers a user.
+SHARED = {"acquire", "check", "extend", "group", "release", "remaining"}
+PLAIN = {"condition", "deadline_ns", "elapsed", "fence", "holder", "locked", "lost", "name", "owned", "token", "ttl"}
+NAMES = {
+    "Lock": SHARED | PLAIN,
+    "Semaphore": SHARED | PLAIN,
+    "RLock": SHARED | {"count", "lock", "name"},
+    "MultiLock": SHARED | {"names"},
+    "Condition": {"lock", "notify", "notify_all", "wait"},
+    "Latch": {"count", "count_down", "name", "remaining", "wait"},
+}
+
+
+@pytest.mark.parametrize("face", ["", "Async"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_lock_offers_its_documented_names_only(name: str, face: str) -> None:
+    offered = {each for each in dir(getattr(redlatch, face + name)) if not each.startswith("_")}
+    assert offered == NAMES[name]
+
+
+def test_a_read_write_lock_offers_its_documented_names_only() -> None:
+    assert {each for each in dir(redlatch.RWLock) if not each.startswith("_")} == {"read", "write"}

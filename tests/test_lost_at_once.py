@@ -244,7 +244,7 @@ def test_a_key_that_is_deleted_while_a_renewal_is_under_way_is_lost_once(
     await_watch(before, name)
     for proxy in before:
         proxy.requests.clear()
-    renewing = lambda: lock.raw.upkeep.term.renewing  # noqa: E731
+    renewing = lambda: lock.raw._upkeep.term.renewing  # noqa: E731
     await_true(renewing)
     delete(three, name)
     await_true(lambda: all(proxy.pushes for proxy in before))

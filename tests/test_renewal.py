@@ -518,7 +518,7 @@ def test_an_acquire_that_is_interrupted_as_its_care_begins_is_undone(
     async def main() -> None:
         async with AsyncClient(three) as client:
             lock = client.lock(name, ttl=60, auto_renew=True)
-            monkeypatch.setattr(BaseLock, "begin_upkeep", strike)
+            monkeypatch.setattr(BaseLock, "_begin_upkeep", strike)
             acquire = lock.acquire()
             with pytest.raises(KeyboardInterrupt):
                 await acquire

@@ -175,7 +175,7 @@ class AsyncLock(BaseLock):
         return AsyncCondition(self, name)
 
     async def __aenter__(self) -> Self:
-        upkeep = self.upkeep
+        upkeep = self._upkeep
         # This is made first: an interrupt between the acquire and this would leave the lock held.
         scope = LossScope() if upkeep is not None and upkeep.cancels else None
         if not await self.acquire():
@@ -190,7 +190,7 @@ class AsyncLock(BaseLock):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        upkeep = self.upkeep
+        upkeep = self._upkeep
         scope = None if upkeep is None else upkeep.scope
         if upkeep is not None and scope is not None:
             upkeep.scope = None

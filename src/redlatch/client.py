@@ -70,8 +70,8 @@ class Lock(BaseLock):
         ticket = this_thread()
         try:
             won: bool = self._acquiring(blocking, timeout, ticket)
-            if won and self.upkeep is not None:
-                self.begin_upkeep(True)
+            if won and self._upkeep is not None:
+                self._begin_upkeep(True)
             return won
         except BaseException:
             # This is not in `driver.acquire`, because Python may raise an interrupt just after a compiled call. And it

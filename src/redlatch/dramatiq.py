@@ -182,8 +182,8 @@ class RedlatchBackend(RateLimiterBackend):
             slot.release(wait=False)
         except (LockLost, NotOwned) as error:
             # A renewed slot has reported its loss already.
-            if slot.upkeep is None:
-                slot.report_loss(getattr(error, "reason", ""))
+            if slot._upkeep is None:
+                slot._report_loss(getattr(error, "reason", ""))
             return False
         return True
 

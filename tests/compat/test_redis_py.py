@@ -235,7 +235,7 @@ def test_after_a_release_script_nothing_is_renewed_and_no_loss_is_reported(
     monkeypatch.setattr("redlatch.compat.redis_py.RENEWED_MS", 1500)
     lock = Counted(server, name)
     assert lock.acquire()
-    upkeep = lock.local.lease.upkeep
+    upkeep = lock.local.lease._upkeep
     lock.release()
     assert not upkeep.live()
     other = Lock(server, name + "-2")

@@ -25,10 +25,10 @@ class Lock:
         self.seen = seen
         self.fails = fails
 
-    def mark_lost(self, term: Any) -> None:
+    def _mark_lost(self, term: Any) -> None:
         self.seen.append("marked")
 
-    def report_loss(self, reason: str = "forgotten", term: Any = None) -> None:
+    def _report_loss(self, reason: str = "forgotten", term: Any = None) -> None:
         self.seen.append(reason)
         if term is not None:
             term.reported = True
@@ -64,10 +64,10 @@ def test_another_thread_reports_the_next_loss_while_this_one_is_reported() -> No
     waiting: list[Callable[[], None]] = []
 
     class Slow(Lock):
-        def report_loss(self, reason: str = "forgotten", term: Any = None) -> None:
+        def _report_loss(self, reason: str = "forgotten", term: Any = None) -> None:
             assert len(waiting) == 1
             waiting.pop()()  # the other thread reports all that is left
-            super().report_loss(reason, term)
+            super()._report_loss(reason, term)
 
     def aside(work: Callable[[], None]) -> bool:
         waiting.append(work)
@@ -114,8 +114,8 @@ def test_a_lost_release_is_off_the_list_before_its_report() -> None:
     ballots: list[Any] = []
 
     class Closes(Lock):
-        def report_loss(self, reason: str = "forgotten", term: Any = None) -> None:
-            super().report_loss(reason, term)
+        def _report_loss(self, reason: str = "forgotten", term: Any = None) -> None:
+            super()._report_loss(reason, term)
             # An `on_lost` that closes the client has the rest reported, but not itself once more.
             report_lost_releases(ballots)
 

@@ -213,7 +213,7 @@ def test_row_41_two_threads_may_report_the_last_loss_at_once(world: World, drive
     told: list[str] = []
 
     class Farewell:
-        def report_loss(self) -> None:
+        def _report_loss(self) -> None:
             told.append("lost")
 
     ballot = world.watches.Watch(world.play.commands.Look(KEY), 3, 2, 0)

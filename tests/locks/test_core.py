@@ -27,7 +27,7 @@ def core(module: ModuleType) -> type:
 
 def test_the_fields_are_those_of_the_call(core: type) -> None:
     made = core("shared", "hold", 1 << 62, None)
-    fields = made._shared, made._hold, made._ttl_ms, made._timeout, made.upkeep
+    fields = made._shared, made._hold, made._ttl_ms, made._timeout, made._upkeep
     assert fields == ("shared", "hold", 1 << 62, None, None)
     assert core("shared", "hold", 1, timeout=0.5)._timeout == 0.5
 
@@ -37,9 +37,9 @@ def test_new_locks_are_of_the_class_that_the_caller_gives(module: ModuleType, co
     lock = module.new_lock(made, "shared", lambda *words: words, b"p:", "name", "plain", 7, 0.5)
     assert type(lock) is made
     assert (lock._shared, lock._hold, lock._ttl_ms) == ("shared", (b"p:", "name", "plain"), 7)
-    assert (lock._timeout, lock.upkeep) == (0.5, None)
+    assert (lock._timeout, lock._upkeep) == (0.5, None)
     locks = module.new_locks(made, "shared", lambda *words: words, b"p:", ["a", b"b"], "plain", 7)
-    assert [(type(each), each._hold[1], each._timeout, each.upkeep) for each in locks] == [
+    assert [(type(each), each._hold[1], each._timeout, each._upkeep) for each in locks] == [
         (made, "a", None, None),
         (made, b"b", None, None),
     ]
@@ -52,7 +52,7 @@ def test_an_object_has_no_other_attributes(core: type) -> None:
 
 def test_a_cycle_through_the_care_of_a_lock_is_collected(core: type) -> None:
     made = core("shared", "hold", 1, None)
-    made.upkeep = [made]
+    made._upkeep = [made]
     gone = weakref.ref(made)
     del made
     gc.collect()

@@ -117,10 +117,10 @@ def test_an_option_that_does_not_exist_is_refused(face: Any, option: str) -> Non
 
 
 def test_a_lock_has_an_upkeep_only_if_it_is_renewed_or_its_loss_is_reported(client: Any) -> None:
-    assert client.lock("x").upkeep is None
-    assert client.lock("x", auto_renew=True).upkeep is not None
-    assert client.lock("x", on_lost=print).upkeep is not None
-    assert Client(URL, on_lost=print).lock("x").upkeep is not None
+    assert client.lock("x")._upkeep is None
+    assert client.lock("x", auto_renew=True)._upkeep is not None
+    assert client.lock("x", on_lost=print)._upkeep is not None
+    assert Client(URL, on_lost=print).lock("x")._upkeep is not None
 
 
 def test_a_ttl_that_was_accepted_before_is_still_checked_for_another_value(client: Any) -> None:

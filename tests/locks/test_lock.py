@@ -90,18 +90,18 @@ def test_the_event_of_a_loss_is_one_for_all_threads_and_is_set_at_once_after_a_l
     first, *others = at_once([lambda: lock.lost] * 8)
     assert all(event is first for event in others)
     assert not first.is_set()
-    lock.mark_lost(lock.upkeep.term)
+    lock._mark_lost(lock._upkeep.term)
     assert first.is_set()
 
 
 def test_the_loss_of_an_earlier_hold_marks_nothing(client: Any, name: str) -> None:
     lock = client.lock(name, on_lost=lambda lock, reason: None)
     assert lock.acquire()
-    term = lock.upkeep.term
+    term = lock._upkeep.term
     lock.release()
     assert lock.acquire()
     event = lock.lost
-    lock.mark_lost(term)
+    lock._mark_lost(term)
     assert not event.is_set()
 
 
@@ -113,10 +113,10 @@ def test_an_on_lost_that_fails_is_logged_and_only_a_system_exit_is_raised(
 
     lock = client.lock(name, on_lost=fail)
     failure: BaseException = ValueError("mine")
-    lock.report_loss("it ran out")
+    lock._report_loss("it ran out")
     failure = SystemExit()
     with pytest.raises(SystemExit):
-        lock.report_loss("it ran out")
+        lock._report_loss("it ran out")
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert [record.exc_info is not None and "it ran out" in record.getMessage() for record in errors] == [True, True]
 
@@ -177,7 +177,7 @@ def test_an_event_that_is_set_is_not_set_again(client: Any, name: str) -> None:
     lock = client.lock(name, on_lost=lambda lock, reason: None)
     assert lock.acquire()
     event = lock.lost
-    lock.upkeep.term.reason = "it ran out"
-    lock.mark_lost(lock.upkeep.term)
+    lock._upkeep.term.reason = "it ran out"
+    lock._mark_lost(lock._upkeep.term)
     event.set = None
     assert lock.lost is event

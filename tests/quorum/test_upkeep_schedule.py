@@ -115,7 +115,7 @@ def test_a_lock_at_the_end_of_its_max_hold_is_looked_at_again_at_its_deadline_on
 def test_an_event_that_is_made_as_the_loss_is_marked_is_marked_too(play: Play) -> None:
     # The event of a lock that was marked before it had one: its maker saw no reason yet.
     seen: list[str | None] = []
-    play.lock.mark_lost = lambda term: seen.append(term.reason)  # type: ignore[method-assign]
+    play.lock._mark_lost = lambda term: seen.append(term.reason)  # type: ignore[method-assign]
     play.schedule.add(play.term)
     play.schedule.due(NOW + SECOND)
     assert seen[-1] is not None

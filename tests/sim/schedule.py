@@ -436,7 +436,9 @@ class _Schedule:
         """
         host = self.hosts[client]
         self._say(client, name, f"extends it to {ttl:g} s")
-        holds = [part._hold for part in parts if not (part.upkeep and part.upkeep.renews) and not part._hold.extending]
+        holds = [
+            part._hold for part in parts if not (part._upkeep and part._upkeep.renews) and not part._hold.extending
+        ]
         before = {hold: (hold.lease.asked_ns, hold.deadline_ns) for hold in holds}
 
         # Called after each step, because a second extension may verify the first.

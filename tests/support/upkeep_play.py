@@ -25,10 +25,10 @@ class Lock:
         self.marked: list[Term] = []
         self.reasons: list[str] = []
 
-    def mark_lost(self, term: Term) -> None:
+    def _mark_lost(self, term: Term) -> None:
         self.marked.append(term)
 
-    def report_loss(self, reason: str, term: Term) -> None:
+    def _report_loss(self, reason: str, term: Term) -> None:
         self.reasons.append(reason)
         term.reported = True
 

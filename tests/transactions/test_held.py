@@ -71,7 +71,7 @@ def test_a_doubt_leaves_the_key_and_ends_the_renewal(connect: Face, url: str, na
     await_true(lambda: not ask(url).exists(name))
     assert len(reports) == 1
     # The next request for the event begins no renewal.
-    assert lock.raw.upkeep.renews is False
+    assert lock.raw._upkeep.renews is False
     with pytest.raises(LockLost):
         lock.release()
 

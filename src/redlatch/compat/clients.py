@@ -114,7 +114,7 @@ class Foreign(BaseClient):
             lock = self._around(hold, ttl_ms)
         if auto_renew or on_lost is not None:
             self._add_upkeep(lock, auto_renew=auto_renew, on_lost=on_lost)
-            lock.begin_upkeep()
+            lock._begin_upkeep()
         return lock
 
     def held_here(self, key: bytes, token: bytes, ttl_ms: int) -> Any:

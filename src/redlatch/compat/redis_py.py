@@ -232,8 +232,8 @@ class Lock(_WithLocal, redis.lock.Lock):
             # A signal handler cannot use the client while its thread is in a call of it. Use redis-py's script.
             super().do_release(shown_token(lease) if token is None else token)
             # That release does not go through the hold, so end the renewal here.
-            if lease.upkeep is not None:
-                lease.upkeep.end()
+            if lease._upkeep is not None:
+                lease._upkeep.end()
 
     def do_extend(self, additional_time: float, replace_ttl: bool) -> Literal[True]:
         """Extend the lock by some seconds, or to some seconds from now; errors as for `do_release`."""
@@ -559,8 +559,8 @@ def _end_lease(lock: Any, token: bytes) -> None:
     lease = local.lease
     if lease is not None and lease._hold.token == token:
         local.drop(lease)
-        if lease.upkeep is not None:
-            lease.upkeep.end()
+        if lease._upkeep is not None:
+            lease._upkeep.end()
 
 
 def _extended(lock: Any, lease: Any, additional_time: float, replace_ttl: bool) -> float:

@@ -227,8 +227,8 @@ class Driver(Session):
         """Begin the upkeep of a lock if it was won; return whether it was."""
         won: bool = hold.state == HELD
         # A caller may have asked for the event of the loss meanwhile.
-        if won and lock.upkeep is not None:
-            lock.begin_upkeep(True)
+        if won and lock._upkeep is not None:
+            lock._begin_upkeep(True)
         return won
 
     async def _wait(self, effect: list[Ballot] | QueueEntry | Pause) -> None:
@@ -585,7 +585,7 @@ class Driver(Session):
             self._wake_soon(ballot)
         # In a later turn, because an `on_lost` may use the client.
         while fleet.lost and self._loop is not None:
-            self._loop.call_soon(fleet.lost.pop().released_lock.report_loss)
+            self._loop.call_soon(fleet.lost.pop().released_lock._report_loss)
         changed, fleet.changed = fleet.changed, []
         alarmed = False
         for index, key in changed:

@@ -167,7 +167,7 @@ class ReportThreads:
                 lock, term, reason = self._lost.popleft()
             except IndexError:
                 return
-            yield partial(lock.report_loss, reason, term)
+            yield partial(lock._report_loss, reason, term)
 
 
 def report_losses(lost: deque[Loss]) -> None:
@@ -195,7 +195,7 @@ def _reported(lost: deque[Loss]) -> Iterator[Callable[[], None]]:
         if term.reported:
             lost.popleft()
         else:
-            yield partial(lock.report_loss, reason, term)
+            yield partial(lock._report_loss, reason, term)
 
 
 def _taken_off(ballots: list[Ballot]) -> Iterator[Callable[[], None]]:
@@ -205,7 +205,7 @@ def _taken_off(ballots: list[Ballot]) -> Iterator[Callable[[], None]]:
             ballot = ballots.pop()
         except IndexError:
             return
-        yield ballot.released_lock.report_loss
+        yield ballot.released_lock._report_loss
 
 
 def _run_all(reports: Iterable[Callable[[], None]]) -> None:

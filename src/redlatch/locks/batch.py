@@ -97,8 +97,8 @@ class Batch(Generic[AnyLock]):
         if self._shared.on_lost is not None:
             for lock in self._present():
                 if lock._hold.state == HELD:
-                    lock.upkeep = Upkeep(lock, lock._hold, lock._ttl_ms, asked=True)
-                    lock.begin_upkeep()
+                    lock._upkeep = Upkeep(lock, lock._hold, lock._ttl_ms, asked=True)
+                    lock._begin_upkeep()
 
     def verdicts(self) -> list[bool]:
         """Return for each lock whether its call succeeded.

@@ -18,7 +18,7 @@ class Core:
     The fields take objects of both builds, so one build of this class serves all clients of the process.
     """
 
-    __slots__ = ("__weakref__", "_hold", "_shared", "_timeout", "_ttl_ms", "upkeep")
+    __slots__ = ("__weakref__", "_hold", "_shared", "_timeout", "_ttl_ms", "_upkeep")
 
     def __init__(self, shared: Any, hold: Any, ttl_ms: int, timeout: float | None) -> None:
         self._open(shared, hold, ttl_ms, timeout)
@@ -28,7 +28,7 @@ class Core:
         self._hold = hold
         self._ttl_ms = ttl_ms
         self._timeout = timeout
-        self.upkeep: Any = None
+        self._upkeep: Any = None
 
     def _acquiring(self, blocking: bool, timeout: float | None, ticket: object) -> Any:
         """Begin an acquire with the arguments of `acquire`; `ticket` is as for the driver's `acquire`."""

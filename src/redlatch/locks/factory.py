@@ -326,7 +326,7 @@ class BaseClient:
             return
         max_hold_ns = None if seconds is None else int(seconds * SECOND)
         asked = cancel_on_loss or on_lost is not None or self._shared.on_lost is not None
-        lock.upkeep = Upkeep(lock, lock._hold, lock._ttl_ms, auto_renew, max_hold_ns, on_lost, cancel_on_loss, asked)
+        lock._upkeep = Upkeep(lock, lock._hold, lock._ttl_ms, auto_renew, max_hold_ns, on_lost, cancel_on_loss, asked)
 
     def _latch_hold(self, name: str | bytes) -> Hold:
         """Return the hold that has the name and the key of a latch."""

@@ -77,16 +77,14 @@ class BaseLock(Core):
         hold: a hold that is not claimed yet.
         ttl_ms: the time to live.
         timeout: how long ``with`` and `acquire` wait by default, in seconds; None is for ever.
-
-    Attributes:
-        upkeep: the renewal of this lock and the report of its loss, or None; the drivers read it.
     """
 
     __slots__ = ()
 
     _shared: Shared[Any]
     _hold: Hold
-    upkeep: Upkeep | None
+    # The renewal of this lock and the report of its loss, or None. The drivers read it.
+    _upkeep: Upkeep | None
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__} cannot be copied or pickled: it belongs to one holder in one process")
@@ -170,13 +168,13 @@ class BaseLock(Core):
 
     # --- its loss ----------------------------------------------------------------------------------
 
-    def begin_upkeep(self, acquired: bool = False) -> None:
+    def _begin_upkeep(self, acquired: bool = False) -> None:
         """Start to renew this lock or to watch for its loss, after it was acquired or extended; the drivers call this.
 
         Args:
             acquired: whether the lock was just acquired.
         """
-        upkeep = self.upkeep
+        upkeep = self._upkeep
         if upkeep is not None:
             if acquired:
                 upkeep.end()
@@ -184,12 +182,12 @@ class BaseLock(Core):
 
     def _go_on(self) -> None:
         """Plan the upkeep again after an extension, which may have moved the deadline even if it failed."""
-        if self.upkeep is not None and self.upkeep.live():
-            self.begin_upkeep()
+        if self._upkeep is not None and self._upkeep.live():
+            self._begin_upkeep()
 
     def _let_run_out(self, why: str) -> None:
         """Stop the renewal of a lock whose holder is gone. The lock runs out with its ttl, and the loss is reported."""
-        upkeep = self.upkeep
+        upkeep = self._upkeep
         if upkeep is not None and upkeep.live():
             upkeep.let_run_out(self, why)
 
@@ -200,10 +198,10 @@ class BaseLock(Core):
         could wait for its own thread. There is no call between the check of a field and its change. So all threads get
         the same event.
         """
-        while (upkeep := self.upkeep) is None:
+        while (upkeep := self._upkeep) is None:
             made = Upkeep(self, self._hold, self._ttl_ms)
-            if self.upkeep is None:
-                self.upkeep = made
+            if self._upkeep is None:
+                self._upkeep = made
         unasked = not upkeep.asked
         upkeep.asked = True
         while (event := upkeep.event) is None:
@@ -217,15 +215,15 @@ class BaseLock(Core):
                 if not event.is_set():
                     event.set()
             elif term is None or not term.number or unasked:
-                self.begin_upkeep()
+                self._begin_upkeep()
         return event
 
-    def mark_lost(self, term: Term) -> None:
+    def _mark_lost(self, term: Term) -> None:
         """Set the event of the loss, and cancel the body if `cancel_on_loss` is True; the drivers call this.
 
         Nothing is marked if the lock was acquired again meanwhile.
         """
-        upkeep = self.upkeep
+        upkeep = self._upkeep
         if upkeep is not None and upkeep.term is term:
             if upkeep.event is not None:
                 upkeep.event.set()
@@ -234,7 +232,7 @@ class BaseLock(Core):
 
     def _loss(self) -> LockLost:
         """Return the error for the loss of this lock."""
-        policy, upkeep = self._shared.policy, self.upkeep
+        policy, upkeep = self._shared.policy, self._upkeep
         reason = upkeep.reason if upkeep is not None else None
         if reason is None and was_released(policy, self._hold):
             reason = RELEASED
@@ -244,7 +242,7 @@ class BaseLock(Core):
             reason = RAN_OUT if upkeep is None else upkeep.why_over(policy.clock.now())
         return loss(reason, self._hold)
 
-    def report_loss(
+    def _report_loss(
         self, reason: str = "a quorum had forgotten it before it was released", term: Term | None = None
     ) -> None:
         """Report the loss of this lock to `on_lost` or to the log; the drivers call this.
@@ -253,7 +251,7 @@ class BaseLock(Core):
             reason: why it was lost.
             term: the term that the loss has ended; it is marked as reported.
         """
-        upkeep = self.upkeep
+        upkeep = self._upkeep
         on_lost = self._shared.on_lost if upkeep is None or upkeep.on_lost is None else upkeep.on_lost
         try:
             # From here on an interrupt is logged, with the loss.

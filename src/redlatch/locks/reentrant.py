@@ -512,7 +512,7 @@ class AsyncRLock(BaseRLock[Any]):
         lock, _ = self._of(owner)
         super()._drop(owner)
         owner.remove_done_callback(self._ended)
-        if lock is not None and lock.upkeep is not None and lock.upkeep.scope is not None:
+        if lock is not None and lock._upkeep is not None and lock._upkeep.scope is not None:
             self._scoped[owner] = lock
 
 

@@ -30,7 +30,7 @@ class Upkeep:
     """The upkeep of one lock object: what its user asked for, and what a loss sets off.
 
     Args:
-        lock: the lock object. `mark_lost` and `report_loss` of it are called for a loss. It is not kept alive.
+        lock: the lock object. `_mark_lost` and `_report_loss` of it are called for a loss. It is not kept alive.
         hold: its hold.
         ttl_ms: its time to live.
         renews: whether the lock is renewed whenever a third of its ttl is over.

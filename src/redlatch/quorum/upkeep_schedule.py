@@ -134,13 +134,13 @@ class UpkeepSchedule:
         if term.over(now_ns) or self._policy.released_ns:
             reason = RELEASED if was_released(self._policy, term.hold) else term.upkeep.why_over(now_ns)
             count_end(self._policy, term.hold, now_ns, reason)
-            lock.mark_lost(term)
+            lock._mark_lost(term)
             self.lost.append((lock, term, reason))
             # After an interrupt before this, the next look does all of it again.
             term.reason = reason
             term.upkeep.kept = None
             # Another thread may have made the event before it could see the reason.
-            lock.mark_lost(term)
+            lock._mark_lost(term)
             return False
         self.keys.plan(term, now_ns)
         due = term.is_due(self._policy, now_ns)

@@ -143,14 +143,14 @@ class Held:
         cause = "" if error is None else f" ({type(error).__name__})"
         reason = f"the commit is in doubt{cause}, so the lock was not released and runs out with its ttl"
         for part in self._parts:
-            upkeep = part.upkeep
+            upkeep = part._upkeep
             if upkeep is not None:
                 upkeep.renews = False
                 if upkeep.term is not None:
-                    part.mark_lost(upkeep.term)
+                    part._mark_lost(upkeep.term)
                 # The end of the lease is not reported again.
                 upkeep.end()
-            part.report_loss(reason)
+            part._report_loss(reason)
 
 
 class Holdings:
@@ -240,9 +240,9 @@ def _margin_of(margin: float | None, ttl: float) -> float:
 
 def _report(part: BaseLock, reason: str) -> None:
     """Report a loss, unless the upkeep of the lock has reported it at its deadline."""
-    term = None if part.upkeep is None else part.upkeep.term
+    term = None if part._upkeep is None else part._upkeep.term
     if term is None or term.reason is None:
-        part.report_loss(reason)
+        part._report_loss(reason)
 
 
 def _at_once(call: Coroutine[Any, Any, None] | None) -> None:

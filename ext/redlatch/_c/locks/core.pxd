@@ -9,7 +9,7 @@ cdef class Core:
     cdef public object _hold
     cdef public long long _ttl_ms
     cdef public object _timeout
-    cdef public object upkeep
+    cdef public object _upkeep
 
     cdef _open(self, shared, hold, long long ttl_ms, timeout)
 

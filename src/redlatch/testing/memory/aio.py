@@ -72,8 +72,8 @@ class TaskMemoryDriver(MemoryDriver):
         if lock is None or hold is None:
             return answer
         won = hold.state == HELD
-        if won and lock.upkeep is not None:
-            lock.begin_upkeep(True)
+        if won and lock._upkeep is not None:
+            lock._begin_upkeep(True)
         return won
 
     async def connect(self, all_of_them: bool = False) -> None:

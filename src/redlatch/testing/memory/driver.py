@@ -258,7 +258,7 @@ class MemoryDriver(Session):
             except IndexError:
                 # Another thread was faster.
                 break
-            lock.report_loss(reason, term)
+            lock._report_loss(reason, term)
         if self._connections.fleet is not None:
             self._connections.notify_lost()
 
