@@ -302,7 +302,7 @@ def test_a_dialler_that_is_closed_begins_nothing(url: str, monkeypatch: pytest.M
     dialler.close()
     dialler.close()
     dialler.start(0)
-    assert dialler._run not in begun
+    assert not begun
 
 
 def test_a_dialler_that_is_hurried_ends_its_pause(url: str) -> None:

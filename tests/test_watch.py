@@ -16,7 +16,17 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 from hiredis import Reader
-from support.faces import PATIENCE, Face, await_true, descriptors, finish, in_thread, run_script, wins
+from support.faces import (
+    PATIENCE,
+    Face,
+    await_true,
+    descriptors,
+    finish,
+    in_thread,
+    run_script,
+    threads_named,
+    wins,
+)
 from support.faces import ask as ask_by_hello
 from support.forked import in_child
 from support.masters import Farm
@@ -481,8 +491,8 @@ def test_a_forked_child_owns_nothing_and_its_parent_goes_on(
         assert lock.owned()
 
 
-def bridges() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "redlatch-bridge"]
+def bridges() -> list[int]:
+    return threads_named("redlatch-bridge")
 
 
 def test_a_closed_client_leaves_neither_threads_nor_sockets(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import json
 import time
@@ -15,7 +16,6 @@ from support.proxy import Proxy
 
 from redlatch import AsyncClient, QuorumUnavailable, impl
 from redlatch.testing import embedded
-from redlatch.wire import connect as dialling
 
 LONG = 60.0
 
@@ -71,15 +71,12 @@ def test_row_8_masters_are_dialled_later_if_no_thread_could_be_started(
     lock.release()
     refused = []
 
-    class Threads:
-        """Stands in for a process that cannot start more threads to dial."""
+    def refuse(*args: Any) -> None:
+        """Stand in for a process that cannot start more threads."""
+        refused.append(args)
+        raise RuntimeError("can't start new thread")
 
-        @staticmethod
-        def start_new_thread(*args: Any) -> None:
-            refused.append(args)
-            raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(dialling, "_thread", Threads)
+    monkeypatch.setattr(_thread, "start_new_thread", refuse)
     for url in masters.urls[:2]:
         ask(url).execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
     with pytest.raises(QuorumUnavailable, match="can't start new thread"):

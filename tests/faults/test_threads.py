@@ -1,4 +1,4 @@
-"""Races between threads of one client (rows 40, 41, 46 and 47).
+"""Races between threads of one client (rows 40, 41, 46, 47 and 63).
 
 In the pure build, CPython may switch threads between two bytecodes. Some tests here play one such order step by step: a
 container runs the steps of the other thread in the middle of a call, where CPython could switch. The compiled build
@@ -14,17 +14,20 @@ import logging
 import sys
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import redis
 from support.client_queues import World
-from support.faces import PATIENCE, ask, await_true, finish, in_thread, run_script, wins
+from support.faces import PATIENCE, Face, ask, await_true, finish, in_thread, run_script, wins
 from support.interleaving import interpose
 from support.scripted_votes import KEY
 
 from redlatch import Client, ClientClosed, impl
 from redlatch.masters.listed import masters_of
+from redlatch.testing import Masters
+from redlatch.wire import connect as dialling
 from redlatch.wire.connect import Connection, Dialler
 
 from .forks import IGNORED, IN_CHILD
@@ -495,3 +498,151 @@ def test_a_credential_provider_that_first_raises_an_exit_does_not_stop_the_diall
     client = connect(masters)
     await_true(lambda: bool(wins(client.lock(name, ttl=LONG))))
     assert provider.asked > 3
+
+
+# --- row 63: helper threads that die before their first statement --------------------------------------------
+
+
+class Struck(BaseException):
+    """What another thread sets into the thread of a user, as the time limit of a dramatiq task."""
+
+
+def dying(monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:
+    """Have the first start of each helper thread with a name die, as CPython 3.11 may do; return their names."""
+    start, died = _thread.start_new_thread, []
+
+    def strike(function: Any, args: Any) -> Any:
+        helper = repr(function)
+        if f"<{name}: " in helper and helper not in died:
+            died.append(helper)
+            return start(int, ())
+        return start(function, args)
+
+    monkeypatch.setattr(_thread, "start_new_thread", strike)
+    return died
+
+
+def cut(urls: list[str]) -> None:
+    """Break every connection to the masters."""
+    for url in urls:
+        ask(url).execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+
+def test_row_63_a_master_is_dialled_again_whose_dialling_threads_died(
+    connect: Face, fleet: Callable[..., Masters], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    masters = fleet(1)
+    client = connect(masters.urls)
+    assert wins(client.lock(name))
+    died = dying(monkeypatch, "dial")
+    for number in range(3):
+        cut(masters.urls)
+        assert wins(client.lock(f"{name}-{number}"))
+    assert died
+
+
+def test_row_63_a_master_stays_due_if_the_thread_that_starts_its_dialling_is_struck(
+    implementation: impl.Implementation,
+    fleet: Callable[..., Masters],
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    masters = fleet(1)
+    with Client(masters.urls) as client:
+        assert wins(client.lock(name))
+
+        def strike(*_: Any) -> None:
+            monkeypatch.undo()
+            raise Struck
+
+        monkeypatch.setattr(dialling, "start_thread", strike)
+        cut(masters.urls)
+        struck = []
+        while not struck:
+            try:
+                client.lock(f"{name}-other").acquire(timeout=1.0)
+            except Struck as error:
+                struck.append(error)
+        assert client.lock(name).acquire(timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("helper", ["background", "aside"])
+def test_row_63_a_lock_is_renewed_and_its_loss_reported_although_a_helper_thread_died(
+    helper: str, implementation: impl.Implementation, three: list[str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    died = dying(monkeypatch, helper)
+    with Client(three) as client:
+        lock = client.lock(name, ttl=0.6, auto_renew=True)
+        assert lock.acquire()
+        first = lock.deadline_ns
+        await_true(lambda: lock.deadline_ns > first)
+        for url in three:
+            ask(url).delete(name)
+        assert lock.lost.wait(PATIENCE)
+    assert died
+
+
+def test_row_63_a_bridge_is_started_again(
+    implementation: impl.Implementation, three: list[str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    died = dying(monkeypatch, "bridge")
+    with Client(three, scripts="watch") as client:
+        assert wins(client.lock(name))
+    assert len(died) == 3
+
+
+# An attack: it sets exceptions into a thread while that thread has masters dialled. The window is a few microseconds
+# wide, so most rounds miss it.
+STRUCK = """
+import ctypes, random, sys, threading, time, redis
+from redlatch import Client, LockError
+
+class Struck(BaseException):
+    pass
+
+def strike(thread):
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Struck))
+
+sys.unraisablehook = threading.excepthook = lambda _: None
+sys.setswitchinterval(1e-6)
+admin, client, running = redis.Redis.from_url(sys.argv[1]), Client(sys.argv[1:]), True
+
+def calls():
+    while running:
+        try:
+            client.lock("used").acquire(timeout=0.05)
+        except LockError:
+            pass
+
+def user():
+    while running:
+        try:
+            calls()
+        except BaseException:
+            pass
+
+for number in range(60):
+    running, thread = True, threading.Thread(target=user, daemon=True)
+    thread.start()
+    time.sleep(0.002)
+    admin.client_kill_filter(_type="normal", skipme=True)
+    time.sleep(random.uniform(0, 0.0005))
+    until = time.monotonic() + 0.003
+    while time.monotonic() < until:
+        strike(thread)
+    running = False
+    while thread.is_alive():
+        strike(thread)
+        thread.join(0.01)
+    lock = client.lock("checked")
+    assert lock.acquire(timeout=10.0)
+    lock.release()
+print("done")
+"""
+
+
+def test_row_63_a_client_survives_exceptions_that_are_set_into_its_threads(
+    implementation: impl.Implementation, fleet: Callable[..., Masters]
+) -> None:
+    child = run_script(STRUCK, implementation.name, *fleet(1).urls, wait=False)
+    assert "done" in finish(child)[0]

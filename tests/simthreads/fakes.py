@@ -408,6 +408,7 @@ def all_of(gates: ModuleType) -> dict[str, Any]:
         ),
         "_thread": SimpleNamespace(
             start_new_thread=start_new_thread,
+            get_native_id=get_ident,
             get_ident=get_ident,
             allocate_lock=Lock,
             LockType=Lock,

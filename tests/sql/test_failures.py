@@ -25,7 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import QueuePool, StaticPool
 from support.builds import implementation_named
 from support.databases import DATABASE, USER, Server, Standby, server_of
-from support.faces import PATIENCE, await_true, descriptors, in_thread
+from support.faces import PATIENCE, await_true, descriptors, in_thread, threads_named
 
 from redlatch import ConfigurationError, LockError, LockLost, QuorumUnavailable, impl, sql
 from redlatch.sql.connection import connect
@@ -113,7 +113,7 @@ def test_a_stopped_server_is_silent_and_close_does_not_wait_for_it(
 ) -> None:
     server, url = own
     client = sql.Client(url, mode=mode)
-    before = threading.active_count()
+    before = len(threads_named("redlatch-bridge"))
     assert client.lock(name).acquire(timeout=PATIENCE)
     server.pause()
     try:
@@ -123,7 +123,7 @@ def test_a_stopped_server_is_silent_and_close_does_not_wait_for_it(
     finally:
         server.resume()
     # The bridge notices that the client has gone, and ends its connection.
-    await_true(lambda: threading.active_count() <= before)
+    await_true(lambda: len(threads_named("redlatch-bridge")) <= before)
     plain = server.url(DRIVER[kind])
     await_true(lambda: execute(plain, ASKS_CONNECTIONS[kind])[0][0] <= 1)
 
@@ -137,7 +137,7 @@ def test_a_server_that_hangs_for_long_gets_no_crowd_of_connections(own: tuple[Se
             until = time.monotonic() + 6.0
             most = 0
             while time.monotonic() < until:
-                bridges = [thread for thread in threading.enumerate() if thread.name == "redlatch-bridge"]
+                bridges = threads_named("redlatch-bridge")
                 most = max(most, len(bridges))
                 time.sleep(0.05)
             assert 0 < most <= 3
@@ -383,7 +383,7 @@ def test_clients_leave_no_descriptors_and_no_threads(with_table: FindUrl, name: 
         for url in urls:
             with sql.Client(url) as client, client.lock(name):
                 pass
-        await_true(lambda: not [thread for thread in threading.enumerate() if thread.name == "redlatch-bridge"])
+        await_true(lambda: not threads_named("redlatch-bridge"))
         counts.append(descriptors())
     assert counts[2] <= counts[1]
 

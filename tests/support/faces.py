@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import faulthandler
 import os
 import subprocess
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,6 +60,17 @@ def refused(client: Any, why: str) -> bool:
     except ConfigurationError as error:
         return why in str(error)
     return False
+
+
+def threads_named(name: str) -> list[int]:
+    """Return the threads of this process that have a name in the kernel."""
+    found = []
+    for task in Path("/proc/self/task").iterdir():
+        # It may end meanwhile.
+        with contextlib.suppress(OSError):
+            if (task / "comm").read_text().strip() == name:
+                found.append(int(task.name))
+    return found
 
 
 def in_thread(call: Callable[..., Any], *args: Any) -> Future[Any]:

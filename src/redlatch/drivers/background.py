@@ -12,7 +12,6 @@ due. Longer work runs in threads of its own.
 
 from __future__ import annotations
 
-import _thread
 import logging
 import threading
 import time
@@ -21,6 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from redlatch.votes.units import UNBOUNDED
+from redlatch.wire.helpers import claim, start_thread
 
 logger = logging.getLogger("redlatch")
 
@@ -86,7 +86,7 @@ class BackgroundThread:
         """Start the thread; harmless when repeated."""
         # If two are started at once, one ends immediately.
         if self._unstarted:
-            _thread.start_new_thread(self._run, ())
+            start_thread("background", self._run)
 
     def read_later(self) -> None:
         """Ask for late replies to be read a moment later. If interrupted, a repeated call asks again."""
@@ -108,7 +108,7 @@ class BackgroundThread:
             self._bell.ring()
 
     def _run(self) -> None:
-        if not claim_start(self._unstarted):
+        if not claim(self._unstarted):
             return
         while True:
             seconds = self._work()
@@ -120,7 +120,7 @@ class BackgroundThread:
             # What was asked before that has rung. Two threads never work at the same time.
             if not self._bell.take():
                 return
-            if not claim_start(self._unstarted):
+            if not claim(self._unstarted):
                 # Another thread has started meanwhile, and the ring may be for it.
                 self._bell.ring()
                 return
@@ -181,23 +181,11 @@ class BackgroundThread:
 def run_aside(work: Callable[..., object], *args: Any) -> bool:
     """Run a function in a thread of its own; return False if no thread can start.
 
-    The first frame of the thread is in this module: compiled functions have no frames, and `lifetime.nested` needs one.
+    The first frame of the thread is in `wire.helpers`: compiled functions have no frames, and `lifetime.nested` needs
+    one.
     """
     try:
-        _thread.start_new_thread(_run_aside, (work, args))
+        start_thread("aside", work, *args)
     except RuntimeError:
-        return False
-    return True
-
-
-def _run_aside(work: Callable[..., object], args: tuple[Any, ...]) -> None:
-    work(*args)
-
-
-def claim_start(unstarted: list[None]) -> bool:
-    """Return True in exactly one of the threads that call this with the same list."""
-    try:
-        unstarted.pop()
-    except IndexError:
         return False
     return True

@@ -101,7 +101,7 @@ class Connections(Belongings):
     def _dial(self, index: int, pause: float = 0.0) -> None:
         self._tried.discard(index)
         handshake = None if self._guard is None else self._guard.handshake(index)
-        self.standing.undialled.pop(index, None)
+        self.standing.undialled[index] = self._clock.now()  # it stays due until the thread runs
         try:
             self._switches.listen(index)
             self._dialler.start(index, pause, handshake)
@@ -109,9 +109,11 @@ class Connections(Belongings):
             self.standing.undialled[index] = self._clock.now() + int(LONGEST_PAUSE * SECOND)
             self._tried.add(index)
             self._note_outcome(index, error)
+        else:
+            self.standing.undialled.pop(index, None)
 
     def dial_again(self) -> None:
-        """Dial masters again for which no thread could start a second ago."""
+        """Dial masters again for which no thread could start a second ago, or whose dialling was interrupted."""
         now = self._clock.now()
         for index, due_ns in list(self.standing.undialled.items()):
             if due_ns <= now and index < len(self._masters):

@@ -59,7 +59,7 @@ class Scout:
         successor: the new masters.
         deliver: takes the outcomes from dialling threads.
         dialler: makes the dialler.
-        postpone: called when no thread could start. `start` must be called again later.
+        postpone: has `start` called again later, because no thread may have started.
     """
 
     def __init__(
@@ -74,7 +74,6 @@ class Scout:
     def start(self) -> None:
         """Look at every new master, unless that is under way."""
         for index in sorted(self._resting):
-            self._resting.discard(index)
             self._look(index, 0.0)
 
     def close(self) -> None:
@@ -100,13 +99,16 @@ class Scout:
         return False
 
     def _look(self, index: int, pause: float) -> None:
+        # Until the thread runs, so that an interrupt loses nothing.
+        self._resting.add(index)
+        self._postpone()
         try:
             self._dialler.start(index, pause, GuardHandshake(self.successor.key))
         except RuntimeError as error:
             # No thread can start.
             logger.info("cannot look at %s: %s", self.successor.masters[index].address, error)
-            self._resting.add(index)
-            self._postpone()
+        else:
+            self._resting.discard(index)
 
 
 def _postpone(undialled: dict[int, int], clock: Clock) -> None:

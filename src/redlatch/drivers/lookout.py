@@ -16,7 +16,8 @@ import time
 import weakref
 from typing import Any
 
-from redlatch.drivers.background import claim_start, run_aside
+from redlatch.drivers.background import run_aside
+from redlatch.wire.helpers import claim
 
 logger = logging.getLogger("redlatch")
 
@@ -47,7 +48,7 @@ class Lookout:
             run_aside(self._run)
 
     def _run(self) -> None:
-        while claim_start(self._unstarted):
+        while claim(self._unstarted):
             while self._look():
                 pass
             # From now on `start` starts another thread. Before that it may have found this one.

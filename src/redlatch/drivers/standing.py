@@ -15,7 +15,7 @@ class Standing:
         closing: whether calls are refused.
         closed: whether the sockets are closed.
         forked: whether this is the client of a forked child, which owns nothing.
-        undialled: the masters for which no thread could start, and when to try again.
+        undialled: the masters whose dialling thread does not run yet, and when to start it again.
     """
 
     __slots__ = ("closed", "closing", "forked", "undialled", "usable")

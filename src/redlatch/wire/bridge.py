@@ -11,12 +11,13 @@ import logging
 import os
 import queue
 import socket
-import threading
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
 from hiredis import Reader
+
+from .helpers import start_thread
 
 logger = logging.getLogger("redlatch")
 
@@ -117,7 +118,7 @@ class _Bridge(Generic[AnyBackend]):
         self._made: queue.SimpleQueue[AnyBackend | BaseException] = queue.SimpleQueue()
 
     def start(self, timeout: float) -> tuple[socket.socket, AnyBackend]:
-        threading.Thread(target=self._run, name="redlatch-bridge", daemon=True).start()
+        start_thread("bridge", self._run)
         try:
             made = self._made.get(timeout=timeout)
         except queue.Empty:

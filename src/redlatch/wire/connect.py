@@ -24,6 +24,7 @@ from ..masters.master import Master
 from ..masters.server import address_of
 from ..votes.commands import FULL_TEXT, Note, pack
 from .bridge import open_bridge
+from .helpers import start_thread
 from .net import now_ns
 from .scripting import Scripts, ask_without_scripts, preparing, refuses_eval, uses_scripts
 from .scriptless import TraitsWithoutScripts, Transactor
@@ -257,11 +258,14 @@ class Dialler:
         self._process = os.getpid()
 
     def start(self, index: int, pause: float = 0.0, extension: HandshakeExtension | None = None) -> None:
-        """Begin to dial master `index`, after `pause` seconds; `extension` as for `dial`."""
+        """Begin to dial master `index`, after `pause` seconds; `extension` as for `dial`.
+
+        Raises:
+            RuntimeError: no thread can start.
+        """
         if not self._closed:
             self._process = os.getpid()
-            # Not threading.Thread, whose start() waits on an Event: Ctrl-C there may leave the Event locked.
-            _thread.start_new_thread(self._run, (index, pause, extension))
+            start_thread("dial", self._run, index, pause, extension)
 
     def close(self) -> None:
         """Have every dialling thread end after its current try; harmless when repeated.

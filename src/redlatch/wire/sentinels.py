@@ -8,7 +8,6 @@ Source: https://redis.io/docs/latest/develop/reference/sentinel-clients/
 
 from __future__ import annotations
 
-import _thread
 import re
 import time
 from collections import Counter
@@ -21,6 +20,7 @@ from ..masters.group import Address, Found, Group
 from ..masters.server import Server, address_of
 from ..votes.commands import pack
 from ..votes.said import shown
+from .helpers import start_thread
 from .talk import Talk
 
 # Seconds for all answers together. With TLS an answer takes four round trips, and the line may be slow.
@@ -103,7 +103,7 @@ def _ask_all(group: Group, unanswered: set[int]) -> dict[int, Outcome]:
         if index not in unanswered:
             unanswered.add(index)
             try:
-                _thread.start_new_thread(_ask, (group, index, unanswered, came))
+                start_thread("ask", _ask, group, index, unanswered, came)
             except RuntimeError as error:
                 answers[index] = error
                 unanswered.discard(index)

@@ -7,7 +7,6 @@ a name. So it has a thread of its own.
 
 from __future__ import annotations
 
-import _thread
 import logging
 import math
 import socket
@@ -24,6 +23,7 @@ from ..errors import MasterRefused
 from ..masters.server import Server
 from ..votes.commands import pack
 from ..votes.said import shown
+from .helpers import start_thread
 from .limits import Limits
 from .sentinels import TIMEOUT, login_to
 from .talk import Talk
@@ -83,8 +83,7 @@ class Subscribing:
         self._abandoned = False
         self.done, self._told = socket.socketpair()
         try:
-            # Not threading.Thread, for the reason that `connect.Dialler` gives.
-            _thread.start_new_thread(self._run, (sentinel,))
+            start_thread("tune", self._run, sentinel)
         except BaseException:
             self.abandon()
             raise

@@ -11,7 +11,6 @@ ask is limited.
 
 from __future__ import annotations
 
-import _thread
 import logging
 import math
 import os
@@ -25,6 +24,7 @@ from redis.sentinel import MasterNotFoundError
 
 from ..masters.group import Address, Group
 from ..votes.said import shown
+from .helpers import claim, start_thread
 from .sentinels import find_master
 from .subscription import Subscription
 
@@ -64,6 +64,8 @@ class SwitchListener:
         self._again = math.inf
         self._closed = False
         self._process = 0
+        # The thread pops this.
+        self._unstarted = [None]
         # The thread waits at the first end. It ends when the second one is closed.
         self._wakeup: tuple[socket.socket, socket.socket] | None = None
 
@@ -73,34 +75,38 @@ class SwitchListener:
         Raises:
             RuntimeError: no thread can start, or this process has no descriptor left for it.
         """
-        if self._wakeup is None and not self._closed:
-            self._process = os.getpid()
+        if not self._unstarted or self._closed:
+            return
+        self._process = os.getpid()
+        # It is there after a start that was interrupted.
+        if self._wakeup is None:
             try:
-                self._wakeup = ends = socket.socketpair()
+                self._wakeup = socket.socketpair()
             except OSError as error:
                 raise RuntimeError(f"no sockets for a thread: {error.strerror}") from error
-            try:
-                # Not threading.Thread, for the reason that `connect.Dialler` gives.
-                _thread.start_new_thread(self._run, (ends[0],))
-            except BaseException:
-                self._wakeup = None
-                for end in ends:
-                    end.close()
-                raise
+        try:
+            start_thread("listen", self._run, self._wakeup[0])
+        except RuntimeError:
+            self._end_wakeup(both=True)
+            raise
 
     def close(self) -> None:
         """Have the thread end; harmless when repeated. In a forked child, close the child's copies of the sockets."""
         self._closed = True
-        wakeup, self._wakeup = self._wakeup, None
-        if wakeup is None:
-            return
-        wakeup[1].close()
-        if self._process != os.getpid():
-            wakeup[0].close()
+        alone = bool(self._unstarted) or self._process != os.getpid()
+        self._end_wakeup(both=alone)
+        if alone:
             for subscription in self._subscriptions:
                 subscription.close()
 
+    def _end_wakeup(self, both: bool) -> None:
+        wakeup, self._wakeup = self._wakeup, None
+        for end in (wakeup or ())[0 if both else 1 :]:
+            end.close()
+
     def _run(self, wakeup: socket.socket) -> None:
+        if not claim(self._unstarted):
+            return
         try:
             while not self._closed:
                 try:
