@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from types import TracebackType
@@ -21,12 +22,22 @@ from .locks.driver import TaskDriver
 from .locks.factory import BaseClient
 from .locks.latch import AsyncLatch
 from .locks.lock import BaseLock, Shared, note_failure
-from .locks.multi import AsyncMultiLock, distinct
-from .locks.options import SLOTS, AsyncOptions, AsyncPlainOptions, Masters, Wakeups, check_permits, spelled_out
-from .locks.owner import coroutine_function, running_task
+from .locks.multi import AsyncMultiLock
+from .locks.options import (
+    SLOTS,
+    AsyncOptions,
+    AsyncPlainOptions,
+    Masters,
+    Wakeups,
+    check_permits,
+    distinct,
+    spelled_out,
+)
+from .locks.owner import TaskTicket, coroutine_function, made_in_this_task, running_task
 from .locks.readwrite import RWLock
 from .locks.reentrant import AsyncRLock
 from .locks.scope import LossScope
+from .quorum.claim import SEVERAL
 from .quorum.policy import Handoff, Retry
 from .wire.scripting import Scripts
 
@@ -180,6 +191,12 @@ class AsyncLock(BaseLock):
         scope = LossScope() if upkeep is not None and upkeep.cancels else None
         if not await self.acquire():
             raise self._not_won()
+        hold = self._hold
+        if hold.entered is None:
+            hold.entered = hold.ticket
+        else:
+            hold.entered = SEVERAL
+            hold.others += 1
         if upkeep is not None and scope is not None:
             upkeep.scope = scope
             # The lock was lost after `acquire` returned.
@@ -190,21 +207,35 @@ class AsyncLock(BaseLock):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        upkeep = self._upkeep
-        scope = None if upkeep is None else upkeep.scope
-        if upkeep is not None and scope is not None:
-            upkeep.scope = None
-            if scope.lost:
-                await self._leave_lost(scope, error)
-                return
-        if not self._left_to_release:
-            return
+        hold = self._hold
+        ticket, entered = hold.ticket, hold.entered
+        scope = None
         try:
-            await self.release(self._shared.wait_release)
+            if ticket is entered and ticket is not None:
+                hold.entered = None
+            elif not self._leaves(ticket, entered):
+                ticket = None
+            # Only now: another user of this lock object has a scope of its own.
+            if self._upkeep is not None:
+                scope, self._upkeep.scope = self._upkeep.scope, None
+            if ticket is not None and (scope is None or not scope.lost):
+                await self.release(self._shared.wait_release)
         except LockError as failure:
             if error is None:
                 raise
             note_failure(error, failure)
+        if scope is not None and scope.lost:
+            await self._leave_lost(scope, error)
+
+    _made_here = staticmethod(made_in_this_task)
+
+    # The driver calls this for an acquire while a `with` of this lock object is open.
+    _ticket = TaskTicket
+
+    async def _acquire_again(self, ticket: object) -> None:
+        """Acquire the lock, and continue the claim with this ticket, which was given up for a wait on a condition."""
+        await self.acquire(timeout=math.inf)
+        self._hold.follow(ticket)
 
     async def _leave_lost(self, scope: LossScope, error: BaseException | None) -> None:
         """Leave a body that the loss has cancelled; raise LockLost unless another exception must be raised."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -21,11 +22,12 @@ from .locks.driver import ThreadDriver
 from .locks.factory import BaseClient
 from .locks.latch import Latch
 from .locks.lock import BaseLock, Shared, note_failure
-from .locks.multi import MultiLock, distinct
-from .locks.options import SLOTS, Masters, Options, PlainOptions, Wakeups, check_permits, spelled_out
-from .locks.owner import of_threads
+from .locks.multi import MultiLock
+from .locks.options import SLOTS, Masters, Options, PlainOptions, Wakeups, check_permits, distinct, spelled_out
+from .locks.owner import made_in_this_thread, of_threads
 from .locks.readwrite import RWLock
 from .locks.reentrant import RLock
+from .quorum.claim import SEVERAL
 from .quorum.policy import Handoff, Retry
 from .votes.units import SECOND
 from .wire.scripting import Scripts
@@ -203,15 +205,25 @@ class Lock(BaseLock):
     def __enter__(self) -> Self:
         if not self.acquire():
             raise self._not_won()
+        # There is no call after the acquire: an interrupt would leave the lock held.
+        hold = self._hold
+        if hold.entered is None:
+            hold.entered = hold.ticket
+        else:
+            hold.entered = SEVERAL
+            hold.others += 1
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         driver, hold = self._shared.driver, self._hold
-        ticket = hold.ticket
+        ticket, entered = hold.ticket, hold.entered
         try:
-            if self._left_to_release:
+            if ticket is entered and ticket is not None:
+                hold.entered = None
+                self.release(self._shared.wait_release)
+            elif self._leaves(ticket, entered):
                 self.release(self._shared.wait_release)
         except LockError as failure:
             if error is None:
@@ -220,11 +232,20 @@ class Lock(BaseLock):
         except BaseException as interrupt:
             # The interrupt may have come before `release` began. This is not in a function of its own, as in `acquire`.
             try:
-                driver.resend_release(hold, ticket, interrupt)
+                if self._may_leave(ticket, entered):
+                    driver.resend_release(hold, ticket, interrupt)
             except BaseException:
-                driver.resend_release(hold, ticket, interrupt)
+                if self._may_leave(ticket, entered):
+                    driver.resend_release(hold, ticket, interrupt)
                 raise
             raise
+
+    _made_here = staticmethod(made_in_this_thread)
+
+    def _acquire_again(self, ticket: object) -> None:
+        """Acquire the lock, and continue the claim with this ticket, which was given up for a wait on a condition."""
+        self.acquire(timeout=math.inf)
+        self._hold.follow(ticket)
 
 
 class Semaphore(Lock):

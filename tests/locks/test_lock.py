@@ -13,7 +13,7 @@ import pytest
 from support.faces import PATIENCE, at_once
 from support.forked import in_child
 
-from redlatch import Client, ClientForked, LockBusy, LockError, LockLost, LockTimeout, NotOwned, impl
+from redlatch import Client, ClientForked, LockError, LockLost, NotOwned, impl
 from redlatch.locks.lock import held_for, note_failure
 
 
@@ -119,27 +119,6 @@ def test_an_on_lost_that_fails_is_logged_and_only_a_system_exit_is_raised(
         lock._report_loss("it ran out")
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert [record.exc_info is not None and "it ran out" in record.getMessage() for record in errors] == [True, True]
-
-
-@pytest.mark.parametrize("timeout", [0, 2.5])
-def test_the_error_says_when_another_call_may_succeed(client: Any, held: Any, name: str, timeout: float) -> None:
-    """The time that is left if this client has the lock, and else the longest pause of `Retry`."""
-    error = client.lock(name, timeout=timeout)._not_won()
-    assert held.remaining() <= error.retry_after <= 60
-    assert client.lock(f"{name}-other", timeout=timeout)._not_won().retry_after == 0.05
-
-
-def test_the_time_until_another_call_is_never_0(client: Any, name: str) -> None:
-    lock = client.lock(name, ttl=0.02)
-    assert lock.acquire()
-    assert client.lock(name)._not_won().retry_after >= 0.05
-
-
-@pytest.mark.parametrize(("timeout", "kind"), [(0, LockBusy), (None, LockBusy), (2.5, LockTimeout)])
-def test_a_with_that_did_not_win_says_how_long_it_waited(client: Any, name: str, timeout: Any, kind: Any) -> None:
-    error = client.lock(name, timeout=timeout)._not_won()
-    assert type(error) is kind and error.name == name
-    assert kind is LockBusy or error.elapsed == 2.5
 
 
 @pytest.mark.parametrize("clone", [copy.copy, copy.deepcopy, pickle.dumps])

@@ -10,33 +10,13 @@ from typing import Any
 import pytest
 from support.faces import Face, ask
 
-from redlatch import Client, ConfigurationError, LockBusy, LockLost, LockTimeout, NotOwned, impl
-from redlatch.locks.multi import distinct
+from redlatch import Client, LockBusy, LockLost, LockTimeout, NotOwned, impl
 
 
 @pytest.fixture
 def client(implementation: impl.Implementation, url: str) -> Iterator[Any]:
     with Client(url) as client:
         yield client
-
-
-def test_every_client_asks_for_the_names_in_one_order() -> None:
-    assert distinct(["b", "a", b"c"]) == distinct([b"c", "a", "b"]) == ["a", "b", b"c"]
-    # The order is that of the keys, not that of the characters.
-    assert distinct(["\U00010000", "\uffff"]) == ["\uffff", "\U00010000"]
-
-
-def test_two_spellings_of_one_name_are_one_and_the_first_counts() -> None:
-    assert distinct(["a", b"a", "a"]) == ["a"]
-    assert distinct([b"a", "a"]) == [b"a"]
-
-
-@pytest.mark.parametrize(
-    ("names", "kind"), [([], ConfigurationError), ("ab", TypeError), (["a", 7], TypeError), (None, TypeError)]
-)
-def test_names_that_cannot_work_are_refused(names: Any, kind: type[Exception]) -> None:
-    with pytest.raises(kind, match=r"^names: "):
-        distinct(names)
 
 
 def test_the_name_that_ends_first_decides_about_all(client: Any, name: str) -> None:

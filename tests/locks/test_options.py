@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from redlatch import ConfigurationError
-from redlatch.locks.options import check_permits, several
+from redlatch.locks.options import check_permits, distinct, several
 
 
 @pytest.mark.parametrize("given", [[1, 2], (1, 2), {1: "a", 2: "b"}, iter([1, 2]), range(1, 3)])
@@ -54,3 +54,22 @@ def test_any_other_number_of_permits_is_refused(permits: int) -> None:
 def test_permits_are_a_whole_number(permits: Any) -> None:
     with pytest.raises(TypeError, match=f"^permits: .*{type(permits).__name__}"):
         check_permits(permits)
+
+
+def test_every_client_asks_for_the_names_in_one_order() -> None:
+    assert distinct(["b", "a", b"c"]) == distinct([b"c", "a", "b"]) == ["a", "b", b"c"]
+    # The order is that of the keys, not that of the characters.
+    assert distinct(["\U00010000", "\uffff"]) == ["\uffff", "\U00010000"]
+
+
+def test_two_spellings_of_one_name_are_one_and_the_first_counts() -> None:
+    assert distinct(["a", b"a", "a"]) == ["a"]
+    assert distinct([b"a", "a"]) == [b"a"]
+
+
+@pytest.mark.parametrize(
+    ("names", "kind"), [([], ConfigurationError), ("ab", TypeError), (["a", 7], TypeError), (None, TypeError)]
+)
+def test_names_that_cannot_work_are_refused(names: Any, kind: type[Exception]) -> None:
+    with pytest.raises(kind, match=r"^names: "):
+        distinct(names)

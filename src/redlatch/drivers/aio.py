@@ -136,7 +136,7 @@ class Driver(Session):
         """Claim a hold and try to win its lock. Await the result at once.
 
         Args:
-            lock: the lock object, whose upkeep begins when it has won.
+            lock: the lock object, whose upkeep begins when it has won. It makes the ticket if a ``with`` of it is open.
 
         Returns:
             Whether it was won.
@@ -144,7 +144,8 @@ class Driver(Session):
         Raises:
             AlreadyHeld, and what `run` does.
         """
-        call = self.run(self.acquiring(hold, ttl_ms, timeout), hold, object(), lock)
+        ticket = object() if hold.entered is None else lock._ticket()
+        call = self.run(self.acquiring(hold, ttl_ms, timeout), hold, ticket, lock)
         # Python's warning of a forgotten await shows this name.
         call.__qualname__ = "AsyncLock.acquire"  # type: ignore[attr-defined]
         return call

@@ -254,6 +254,7 @@ class Session:
         Args:
             used: the number of the call that the waiter has used; 0 passes all of its calls on to other waiters.
         """
+        waiter.give_up()
         if waiter.entered:
             try:
                 self.send([waiter.leaving(used)])

@@ -34,15 +34,20 @@ class Batch(Generic[AnyLock]):
         shared: the data that all locks of the client share.
         locks: locks of the client. None stands for a lock that was not acquired; its result is False.
         drawn: the list to put the locks into, for `resend_release`; None makes a new list.
+        ticket: the ticket of an acquire; None makes one that names neither thread nor task.
     """
 
     def __init__(
-        self, shared: Shared[Any], locks: Iterable[AnyLock | None], drawn: list[AnyLock | None] | None = None
+        self,
+        shared: Shared[Any],
+        locks: Iterable[AnyLock | None],
+        drawn: list[AnyLock | None] | None = None,
+        ticket: object = None,
     ) -> None:
         self._shared = shared
         self._driver: Driver = shared.driver
         self._locks = several("locks", locks, drawn)
-        self._ticket = object()
+        self._ticket = ticket or object()
         # The key is the lock's place among those that are not None.
         self._errors: dict[int, LockError] = {}
         # The tickets of the claims that are being released.

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from hashlib import blake2b
 from typing import Any, NoReturn
 
@@ -98,7 +97,7 @@ class Condition(BaseCondition):
             driver.run(waiter.entering())
             self._lock.release()
             called = bool(driver.run(driver.awaiting_call(waiter, seconds)))
-            self._lock.acquire(timeout=math.inf)
+            self._lock._acquire_again(waiter.claim)
             if called:
                 driver.leave_condition(waiter, waiter.used())
         except BaseException:
@@ -170,7 +169,7 @@ class AsyncCondition(BaseCondition):
             await driver.run(waiter.entering())
             await self._lock.release()
             called = bool(await driver.run(driver.awaiting_call(waiter, seconds)))
-            await self._lock.acquire(timeout=math.inf)
+            await self._lock._acquire_again(waiter.claim)
             if called:
                 driver.leave_condition(waiter, waiter.used())
         except BaseException:

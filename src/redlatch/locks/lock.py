@@ -6,13 +6,11 @@
 from __future__ import annotations
 
 import logging
-import math
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from .. import config, impl
-from ..errors import ClientForked, LockBusy, LockError, LockLost, LockTimeout, NotOwned, Retryable
+from ..errors import ClientForked, LockError, LockLost, NotOwned, Retryable
 from ..holder import Holder
 from ..quorum.claim import FREE, HELD
 from ..quorum.counting import figures_of
@@ -22,9 +20,10 @@ from ..quorum.losses import FORGOTTEN, RAN_OUT, RELEASED, label_of
 from ..quorum.outcome import loss, was_released
 from ..quorum.policy import Policy
 from ..quorum.upkeep import Term, Upkeep
-from ..votes.label import owner_of
 from ..votes.units import SECOND
 from .driver import Driver
+from .leaving import leaves, may_leave
+from .refusal import holder_of, not_won
 
 # At run time `impl` provides the build.
 if TYPE_CHECKING:
@@ -281,58 +280,26 @@ class BaseLock(Core):
 
     def _holder_of(self, found: tuple[bytes, int, int] | None) -> Holder | None:
         """Return the holder from the answer of `inquiry.holder`."""
-        if found is None:
-            return None
-        token, left_ms, counter = found
-        owner, since = owner_of(token)
-        return Holder(
-            owner=owner,
-            ttl_left=math.inf if left_ms < 0 else left_ms / 1000,
-            held_for=max(0.0, self._shared.policy.fences.now() / 1_000_000 - since) if since else None,
-            fence=counter if counter and self._hold.kind.numbers else None,
-        )
+        return None if found is None else holder_of(self._shared.policy, self._hold, found)
 
     def _not_won(self) -> Retryable:
         """Return the error that ``with`` raises if the lock was not won in time."""
-        waited = self._timeout or 0.0
-        holder, mine = self._local_holder()
-        retry_after = max(self._shared.policy.retry.longest, 0 if holder is None else holder.ttl_left)
-        if holder is None:
-            who = "another holder has it"
-        elif mine:
-            since = f"for {holder.held_for:.3f} s"
-            who = f"this thread has held it itself {since}, through another lock object: use client.rlock() for that"
-        else:
-            who = f"this client has held it for {holder.held_for:.3f} s, through another lock object"
-        if not waited:
-            return LockBusy(f"{self.name!r} is busy: {who}", name=self.name, holder=holder, retry_after=retry_after)
-        return LockTimeout(
-            f"{self.name!r} was not acquired within {waited} s: {who}",
-            name=self.name,
-            elapsed=waited,
-            holder=holder,
-            retry_after=retry_after,
-        )
+        return not_won(self._shared, self._hold, self._timeout or 0.0)
 
-    def _local_holder(self) -> tuple[Holder | None, bool]:
-        """Return the holder if it is another lock object of this client, and whether it is of the same thread."""
-        driver, policy = self._shared.driver, self._shared.policy
-        head = driver.queues.heads.get(self._hold.key)
-        now = policy.clock.now()
-        if head is None or head is self._hold or not head.held(now):
-            return None, False
-        lease = head.lease
-        holder = Holder(
-            owner=owner_of(lease.token)[0],
-            ttl_left=max(0, lease.deadline_ns - now) / SECOND,
-            held_for=(now - lease.since_ns) / SECOND,
-            fence=head.fence if head.kind.numbers else None,
-        )
-        return holder, head.ticket == threading.get_ident()
+    # Returns whether the calling thread or task has made a ticket.
+    _made_here: Callable[[object], bool]
+
+    def _may_leave(self, ticket: object, entered: object) -> bool:
+        """Return whether the end of a ``with`` may release the claim with this ticket; see `leaving`."""
+        return may_leave(ticket, entered, self._made_here)
+
+    def _leaves(self, ticket: object, entered: object) -> bool:
+        """End a ``with`` whose claim has changed; return whether it must release the lock; see `leaving`."""
+        return leaves(self._hold, [ticket], entered, self._made_here, self.name)
 
     @property
     def _left_to_release(self) -> bool:
-        """Whether leaving a ``with`` must release the lock. False if the body has released it."""
+        """Whether the lock is held or its release is unconfirmed."""
         return self._hold.state != FREE
 
 

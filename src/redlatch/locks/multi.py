@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from ..config import timeout_of
-from ..errors import ClientClosed, ConfigurationError, LockBusy, LockError, LockLost, LockTimeout
-from ..quorum.claim import FREE, HELD
+from ..errors import ClientClosed, LockBusy, LockError, LockLost, LockTimeout
+from ..quorum.claim import HELD, SEVERAL
 from ..quorum.effects import Steps
 from .batch import Batch
 from .driver import Driver
+from .leaving import leaves, may_leave
 from .lock import BaseLock, Shared, held_for, note_failure
-from .options import several
-
-
-def distinct(names: object) -> list[Any]:
-    """Return the names without duplicates, in the order in which every client asks for them.
-
-    Args:
-        names: an iterable of str or bytes.
-
-    Raises:
-        ConfigurationError: there are no names.
-        TypeError: the argument is one str or bytes, or not an iterable, or an element is neither str nor bytes.
-    """
-    listed = several("names", names)
-    for name in listed:
-        if not isinstance(name, (str, bytes)):
-            raise TypeError(f"names: each must be str or bytes, not {type(name).__name__}")
-    if not listed:
-        raise ConfigurationError("names: at least one is needed")
-    by_key = {name.encode(errors="surrogatepass") if isinstance(name, str) else name: name for name in reversed(listed)}
-    return [by_key[key] for key in sorted(by_key)]
+from .owner import TaskTicket, made_in_this_task, made_in_this_thread
 
 
 class BaseMultiLock:
@@ -90,8 +73,18 @@ class BaseMultiLock:
     def _all_held(self) -> bool:
         return all([lock._hold.state == HELD for lock in self._locks])
 
-    def _left_to_release(self) -> bool:
-        return any([lock._hold.state != FREE for lock in self._locks])
+    def _claims(self) -> list[tuple[Any, object]]:
+        """Return each name's hold and the ticket of its current claim."""
+        return [(lock._hold, lock._hold.ticket) for lock in self._locks]
+
+    # Returns whether the calling thread or task has made a ticket.
+    _made_here: Callable[[object], bool]
+
+    def _leaves(self, claims: list[tuple[Any, object]], entered: object) -> bool:
+        """End a ``with``; return whether it must release the names; `claims` are those of `_claims`."""
+        return leaves(
+            self._locks[0]._hold, [ticket for _, ticket in claims], entered, self._made_here, self.names[0], self.names
+        )
 
     def _judge(self, batch: Batch[Any], verdicts: list[bool], what: str) -> None:
         """Raise if a name was lost before the call."""
@@ -133,7 +126,7 @@ class MultiLock(BaseMultiLock):
             AlreadyHeld, ClientUnusable, ConfigurationError, TypeError: as for `Lock.acquire`.
         """
         seconds = self._timeout_of(blocking, timeout)
-        batch = Batch(self._shared, self._locks)
+        batch = Batch(self._shared, self._locks, ticket=threading.get_ident())
         try:
             self._shared.driver.run(self._acquiring(batch, seconds))
             won = self._all_held()
@@ -198,15 +191,23 @@ class MultiLock(BaseMultiLock):
     def __enter__(self) -> Self:
         if not self.acquire():
             raise self._not_won()
+        # There is no call after the acquire: an interrupt would leave the names held.
+        hold = self._locks[0]._hold
+        if hold.entered is None:
+            hold.entered = hold.ticket
+        else:
+            hold.entered = SEVERAL
+            hold.others += 1
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         claims: list[tuple[Any, object]] = []
+        entered = self._locks[0]._hold.entered
         try:
             claims += self._claims()
-            if self._left_to_release():
+            if self._leaves(claims, entered):
                 self.release(self._shared.wait_release)
         except LockError as failure:
             if error is None:
@@ -216,15 +217,20 @@ class MultiLock(BaseMultiLock):
             # The interrupt may have come before `release` began its work.
             # Not in a function: a second interrupt could arrive at its beginning, as in `Lock.acquire`.
             try:
-                self._resend_release(claims, interrupt)
+                self._release_anyway(claims, entered, interrupt)
             except BaseException:
-                self._resend_release(claims, interrupt)
+                self._release_anyway(claims, entered, interrupt)
                 raise
             raise
 
-    def _claims(self) -> list[tuple[Any, object]]:
-        """Return each name's hold and the ticket of its current claim."""
-        return [(lock._hold, lock._hold.ticket) for lock in self._locks]
+    _made_here = staticmethod(made_in_this_thread)
+
+    def _release_anyway(self, claims: list[tuple[Any, object]], entered: object, error: BaseException) -> None:
+        """Complete the interrupted end of a ``with``. If interrupted, this may be repeated."""
+        claims = claims or self._claims()
+        mine = [(hold, ticket) for hold, ticket in claims if may_leave(ticket, entered, self._made_here)]
+        if mine:
+            self._resend_release(mine, error)
 
     def _resend_release(self, claims: list[tuple[Any, object]], error: BaseException) -> None:
         """Complete the release of every name after an interrupt. If interrupted, this may be repeated.
@@ -259,7 +265,7 @@ class AsyncMultiLock(BaseMultiLock):
             AlreadyHeld, ClientUnusable, ConfigurationError, TypeError: as for `AsyncLock.acquire`.
         """
         seconds = self._timeout_of(blocking, timeout)
-        batch = Batch(self._shared, self._locks)
+        batch = Batch(self._shared, self._locks, ticket=TaskTicket())
         try:
             await self._shared.driver.run(self._acquiring(batch, seconds))
             won = self._all_held()
@@ -321,16 +327,23 @@ class AsyncMultiLock(BaseMultiLock):
     async def __aenter__(self) -> Self:
         if not await self.acquire():
             raise self._not_won()
+        hold = self._locks[0]._hold
+        if hold.entered is None:
+            hold.entered = hold.ticket
+        else:
+            hold.entered = SEVERAL
+            hold.others += 1
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if not self._left_to_release():
-            return
         try:
-            await self.release(self._shared.wait_release)
+            if self._leaves(self._claims(), self._locks[0]._hold.entered):
+                await self.release(self._shared.wait_release)
         except LockError as failure:
             if error is None:
                 raise
             note_failure(error, failure)
+
+    _made_here = staticmethod(made_in_this_task)

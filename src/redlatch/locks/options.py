@@ -175,3 +175,23 @@ def check_waiting(wakeups: object, handoff: object, max_waiters: object, refuse_
             raise ConfigurationError(f"max_waiters: at least 0, or None, is needed; got {max_waiters}")
     if not isinstance(refuse_late, bool):
         raise TypeError(f"refuse_late: True or False is needed, not {type(refuse_late).__name__}")
+
+
+def distinct(names: object) -> list[Any]:
+    """Return the names without duplicates, in the order in which every client asks for them.
+
+    Args:
+        names: an iterable of str or bytes.
+
+    Raises:
+        ConfigurationError: there are no names.
+        TypeError: the argument is one str or bytes, or not an iterable, or an element is neither str nor bytes.
+    """
+    listed = several("names", names)
+    for name in listed:
+        if not isinstance(name, (str, bytes)):
+            raise TypeError(f"names: each must be str or bytes, not {type(name).__name__}")
+    if not listed:
+        raise ConfigurationError("names: at least one is needed")
+    by_key = {name.encode(errors="surrogatepass") if isinstance(name, str) else name: name for name in reversed(listed)}
+    return [by_key[key] for key in sorted(by_key)]

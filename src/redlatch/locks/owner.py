@@ -49,6 +49,29 @@ def running_task() -> asyncio.Task[Any] | None:
         return None
 
 
+class TaskTicket:
+    """The ticket of an acquire that names its task. A claim needs one if a ``with`` of its lock object may be open.
+
+    Attributes:
+        task: the task that made the call, or None.
+    """
+
+    __slots__ = ("task",)
+
+    def __init__(self) -> None:
+        self.task = running_task()
+
+
+def made_in_this_thread(ticket: object) -> bool:
+    """Return whether the calling thread has made a ticket; those of threads are their idents."""
+    return ticket == threading.get_ident()
+
+
+def made_in_this_task(ticket: object) -> bool:
+    """Return whether the calling task has made a ticket."""
+    return isinstance(ticket, TaskTicket) and ticket.task is not None and ticket.task is running_task()
+
+
 def coroutine_function(method: AnyMethod) -> AnyMethod:
     """Mark a method that returns a coroutine, so that mocks and frameworks treat it as an ``async def``.
 

@@ -101,7 +101,7 @@ class BaseRLock(Generic[AnyLock]):
         lock, count = self._of(owner)
         if lock is None:
             return False
-        if lock._hold.state != HELD:
+        if lock._hold.state != HELD or _taken_over(lock):
             # The lock's release failed and may be sent again, or other code released the lock.
             self._drop(owner)
             return False
@@ -111,6 +111,8 @@ class BaseRLock(Generic[AnyLock]):
 
     def _won(self, owner: Any, lock: AnyLock) -> None:
         self._held[weakref.ref(owner, self._gone)] = lock, 1
+        # From now on the lock object is used as if by a ``with``.
+        lock._hold.entered = lock._hold.ticket
 
     def _outermost(self, owner: Any) -> AnyLock | None:
         """Subtract one from the count; return the lock if it must be released now, else None."""
@@ -145,7 +147,10 @@ class BaseRLock(Generic[AnyLock]):
             # The body has released the lock.
             return None
         try:
-            return self._outermost(owner)
+            lock = self._outermost(owner)
+            if lock is not None and _taken_over(lock):
+                self._drop(owner)
+            return lock
         except NotOwned as failure:
             if error is None:
                 raise
@@ -171,6 +176,12 @@ class BaseRLock(Generic[AnyLock]):
         lock, _ = self._held.pop(reference, (None, 0))
         if lock is not None:
             lock._let_run_out("its holder ended without releasing it, so it was no longer renewed and ran out")
+
+
+def _taken_over(lock: BaseLock) -> bool:
+    """Return whether the plain lock of an owner was released, and another thread or task has acquired it."""
+    hold = lock._hold
+    return hold.ticket is not None and not lock._may_leave(hold.ticket, hold.entered)
 
 
 def _forgetter(reference: weakref.ref[BaseRLock[Any]]) -> Callable[[weakref.ref[Any]], None]:

@@ -19,6 +19,9 @@ from redlatch.errors import AlreadyHeld, NotOwned
 # UNDOING      An interrupted acquire is being undone. The claim is about to end.
 FREE, WAITING, ASKING, HELD, RELEASING, UNCONFIRMED, HANDED_OFF, UNDOING = range(8)
 
+# Stands in `Claim.entered` for the tickets of several `with` statements. It is no ticket.
+SEVERAL = "several"
+
 # The states that may follow each state, each with the method that makes the change, and the reason. The methods are
 # those of `Hold`, except `WaitQueues.hand_off`. Only this file writes `state`, with one exception: `hand_off` must not
 # call anything between its check and its last step. The simulations check every change against this table.
@@ -92,9 +95,13 @@ class Claim:
     Attributes:
         state: FREE to UNDOING.
         ticket: the ticket of the acquire that has the claim, or None. Compare by `is`: those of a thread are equal.
+        entered: the ticket of the claim that the open `with` of the lock object has made. None without an open `with`,
+            SEVERAL with more than one: their claims follow each other, because bodies released the lock.
+        others: how many more `with` statements are open.
+        awaited: whether a user of the lock object waits on its condition, and acquires again afterwards.
     """
 
-    __slots__ = ("name", "state", "ticket")
+    __slots__ = ("awaited", "entered", "name", "others", "state", "ticket")
 
     def __init__(self, name: str | bytes) -> None:
         self._begin(name)
@@ -103,23 +110,39 @@ class Claim:
         self.name = name
         self.state = FREE
         self.ticket: object = None
+        self.entered: object = None
+        self.others = 0
+        self.awaited = False
+
+    def leave(self) -> None:
+        """Note that one of several `with` statements ends, or that one ends whose claim has ended before."""
+        if self.others:
+            self.others -= 1
+        else:
+            self.entered = None
+
+    def follow(self, ticket: object) -> None:
+        """Note that the claim with this ticket was released for a while, and that the present claim continues it."""
+        if self.entered is ticket:
+            self.entered = self.ticket
 
     def _to_claimed(self, ticket: object) -> None:
         """Give the claim to the acquire that has this ticket.
 
         Raises:
-            AlreadyHeld: another acquire has the claim. After an unconfirmed release the claim is free to take.
+            AlreadyHeld: another acquire has the claim, or continues it after a wait on a condition. After an
+                unconfirmed release the claim is free to take.
         """
-        if self.ticket is None or self.state == UNCONFIRMED:
+        if (self.ticket is None or self.state == UNCONFIRMED) and not self.awaited:
             # There was no call since the check. So only one of two threads gets the claim.
             self.ticket = ticket
             self.state = FREE
             return
-        raise AlreadyHeld(
-            f"this lock object holds or is acquiring {self.name!r} already; "
-            "release it first, or make one lock object for each holder",
-            name=self.name,
-        )
+        if self.ticket is None:
+            text = f"a holder waits on the condition of this lock object, and will acquire {self.name!r} again; "
+        else:
+            text = f"this lock object holds or is acquiring {self.name!r} already; release it first, or "
+        raise AlreadyHeld(f"{text}make one lock object for each holder: for each thread or task", name=self.name)
 
     def to_waiting(self) -> None:
         """Note that nothing is on the masters, and that the acquire goes on."""

@@ -162,9 +162,10 @@ class Waiter:
 
     Attributes:
         entered: whether a command that enters the waiter was made.
+        claim: the ticket of the claim on the lock, which the waiter gives up for the wait.
     """
 
-    __slots__ = ("_confirmed_ns", "_last", "_number", "_queue", "_since_ns", "_ticket", "_watch", "entered")
+    __slots__ = ("_confirmed_ns", "_last", "_number", "_queue", "_since_ns", "_ticket", "_watch", "claim", "entered")
 
     def __init__(self, queue: CallQueue) -> None:
         self._queue = queue
@@ -177,6 +178,7 @@ class Waiter:
         self._last: Ballot | None = None
         self._watch: Watch | None = None
         self.entered = False
+        self.claim: object = queue.hold.ticket
 
     @property
     def key(self) -> bytes:
@@ -214,6 +216,12 @@ class Waiter:
             if hold.deadline_ns:
                 raise loss(RAN_OUT, hold, now - began)
             raise NotOwned(f"cannot wait: {hold.name!r} was released meanwhile", name=hold.name)
+        # The lock object keeps its holder, who acquires again after the wait.
+        hold.awaited = True
+
+    def give_up(self) -> None:
+        """Let others use the lock object: the wait is over, and the acquire that follows has begun or is not needed."""
+        self._queue.hold.awaited = False
 
     def awaiting(self, until_ns: int) -> Steps:
         """Wait until this waiter is called, and answer whether it was. The lock is not held.
@@ -251,6 +259,7 @@ class Waiter:
         yield Send([self._parting(called)])
         if not called:
             queue.queues.watches.notify(queue.key)
+        self.give_up()
         yield Answer(called)
 
     def _parting(self, called: bool) -> Ballot:

@@ -5,9 +5,14 @@ cdef class Claim:
     cdef readonly object name
     cdef public int state
     cdef readonly object ticket
+    cdef public object entered
+    cdef public int others
+    cdef public bint awaited
 
     cdef _begin(self, name)
     cdef _to_claimed(self, ticket)
+    cpdef leave(self)
+    cpdef follow(self, ticket)
     cpdef to_waiting(self)
     cdef _to_asking(self)
     cdef _to_held(self)

@@ -42,7 +42,8 @@ class TaskMemoryDriver(MemoryDriver):
 
     def acquire(self, hold: Hold, ttl_ms: int, timeout: float | None, lock: Any) -> Coroutine[Any, Any, bool]:
         """Claim a hold and try to win its lock; as `redlatch.drivers.aio.Driver.acquire`."""
-        return _named("acquire", self.run(self.acquiring(hold, ttl_ms, timeout), hold, object(), lock))
+        ticket = object() if hold.entered is None else lock._ticket()
+        return _named("acquire", self.run(self.acquiring(hold, ttl_ms, timeout), hold, ticket, lock))
 
     def release(self, hold: Hold, ttl_ms: int) -> Coroutine[Any, Any, Any]:
         """Release a held lock and wait for the answer."""
