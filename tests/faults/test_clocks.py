@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from support.faces import PATIENCE, Face, ask, await_true, finish, line_of, wins
 from support.masters import Keys
 
@@ -230,3 +231,24 @@ def test_row_27_time_counts_while_the_machine_is_suspended(
     assert now["remaining"] == 0
     assert not now["checked"]
     assert now["told"]
+
+
+# --- row 71: markers that nobody asks for ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("days", [1, 31])
+def test_row_71_a_job_that_runs_once_a_day_or_a_month_needs_only_a_quorum(
+    days: int, connect: Face, clocked: Any, name: str
+) -> None:
+    urls, clocks = clocked()
+    first = connect(urls)
+    cycle(first, name)
+    first.close()
+    for clock in clocks:
+        clock.set_ahead(days * 86_400)
+    with contextlib.suppress(redis.ConnectionError):
+        ask(urls[2]).shutdown(nosave=True, now=True, force=True)
+    later = connect(urls)
+    lock = later.lock(name)
+    assert lock.acquire(timeout=5.0)
+    lock.release()

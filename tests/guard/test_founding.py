@@ -242,8 +242,9 @@ def test_a_client_with_another_list_is_refused_beside_a_draft_and_writes_nothing
     assert other.markers == before[:2]
 
 
-def test_a_client_that_knew_markers_within_the_hour_founds_nothing() -> None:
+def test_a_client_that_knew_markers_within_a_month_founds_nothing() -> None:
     rig = Rig().found()
+    rig.now += 31 * 86_400 * SECOND
     rig.markers[:] = [None] * 3
     rig.shake_all()
     rig.shake_all()

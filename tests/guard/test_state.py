@@ -187,7 +187,7 @@ def test_what_was_allowed_before_the_masters_were_made_new_is_not_allowed_any_mo
     """A model found it: the client wrote from memory that the longer ttl is allowed, and others could not know."""
     rig = Rig(Guard(max_ttl=2 * MAX_TTL)).found()
     assert rig.admissions.allowed_ms == 2 * MAX_TTL * 1000
-    rig.now += 3 * 3600 * SECOND
+    rig.now += 40 * 86_400 * SECOND
     rig.markers = [None] * 3
     others = rig.again(guard=Guard(max_ttl=MAX_TTL)).found()
     assert [others.marker(index).max_ttl for index in range(3)] == [MAX_TTL * 1000] * 3
@@ -201,7 +201,7 @@ def test_what_was_allowed_before_the_masters_were_made_new_is_not_allowed_any_mo
 def test_what_was_allowed_before_counts_only_once_another_marker_says_so_again() -> None:
     """Else a second client that has begun to raise the markers of new masters would make an old one believe itself."""
     rig = Rig(Guard(max_ttl=2 * MAX_TTL)).found()
-    rig.now += 3 * 3600 * SECOND
+    rig.now += 40 * 86_400 * SECOND
     rig.markers = [None] * 3
     others = rig.again(guard=Guard(max_ttl=MAX_TTL)).found()
     larger = others.again(guard=Guard(max_ttl=2 * MAX_TTL))

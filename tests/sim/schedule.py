@@ -17,7 +17,7 @@ from redlatch.guard.marker import FINAL, MARKER, Marker
 from redlatch.quorum.claim import HELD
 from redlatch.quorum.hold import Hold
 from redlatch.quorum.losses import KEY_GONE
-from redlatch.votes.scripts import kept_ms
+from redlatch.votes.scripts import KEPT_MS
 
 from .alone import Alone
 from .checker import Checker
@@ -154,7 +154,7 @@ class _Schedule:
             marker = Marker(
                 identity, since, since, 0, 0, FINAL, True, ttl_ms, False, False, mine, addresses, default_ms
             )
-            master.keys.execute([b"SET", MARKER, marker.text(), b"PX", b"%d" % kept_ms(default_ms)])
+            master.keys.execute([b"SET", MARKER, marker.text(), b"PX", b"%d" % KEPT_MS])
 
     def run(self) -> Result:
         world, plan = self.world, self.plan

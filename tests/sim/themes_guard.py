@@ -2,7 +2,7 @@
 
 "restoring": a master is restarted with an append-only file that lacks its last second, or with an old dump that has an
 old marker. "waking": masters lose their keys without a push, while no client has used them for a second. "idling":
-clients do nothing for up to two hours. "lasting": locks have ttls of 5, 10 and 60 s. "raising": the commands that raise
+clients do nothing for up to ten weeks. "lasting": locks have ttls of 5, 10 and 60 s. "raising": the commands that raise
 a horizon arrive late, and their replies come in halves or not at all. "alone": a single master forgets locks.
 "skewed": it forgets
 them while its clients rest, whose clocks differ.
@@ -13,6 +13,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+from redlatch.votes.scripts import KEPT_MS
+
 from .parts import FAMILIES, Action, Extension, Fault, Plan
 
 KINDS = ("valkey", "redis", "old")
@@ -21,7 +23,7 @@ KINDS = ("valkey", "redis", "old")
 RENEWED = ("plain", "fence", "fair", "writer", "semaphore")
 
 # Markers expire after this time, in seconds.
-KEPT = 3600.0
+KEPT = KEPT_MS / 1000
 
 
 def use(kind: str, ttl: float, hold: float, pause: float, **others: object) -> Action:
@@ -122,15 +124,15 @@ def waking(chance: random.Random, plan: Plan) -> Plan:
 
 
 def idling(chance: random.Random, plan: Plan) -> Plan:
-    """Draw clients that rest for up to two hours, while a minority of the masters forgets or is restarted."""
+    """Draw clients that rest for up to ten weeks, while a minority of the masters forgets or is restarted."""
     masters, clients, kinds = chance.choice((3, 3, 5)), chance.randint(2, 4), chance.choice(FAMILIES)
-    longest = chance.choice((10.0, 60.0, 60.0, 60.0, 600.0, 1.5 * KEPT))
+    longest = chance.choice((10.0, 60.0, 60.0, 60.0, 600.0, 5400.0))
     drift = chance.choice((0.0, 0.004))
     if longest > 60:
         # A client looks once a second at a master that is kept out.
         clients, drift = 2, 0.0
     plan = among(chance, plan, masters, clients, longest, chance.random() < 0.8, drift)
-    rests = (KEPT / 2, KEPT - 1, KEPT + 1, 2 * KEPT)
+    rests = (3600.0, KEPT / 2, KEPT - 1, KEPT + 1, 2 * KEPT)
     tasks = []
     for client in range(clients):
         actions = []

@@ -29,7 +29,7 @@ from redlatch.guard.marker import FINAL, MARKER, Marker
 from redlatch.masters.listed import masters_of
 from redlatch.masters.master import Master as Address
 from redlatch.quorum.claim import HELD, UNDOING
-from redlatch.votes.scripts import kept_ms
+from redlatch.votes.scripts import KEPT_MS
 
 from . import fakes
 from .host import ThreadClient, ThreadHost
@@ -170,7 +170,7 @@ class _Schedule:
             marker = Marker(
                 master.info()["run_id"], 0, 0, 0, 0, FINAL, True, ttl_ms, False, False, mine, addresses, ttl_ms
             )
-            master.keys.execute([b"SET", MARKER, marker.text(), b"PX", b"%d" % kept_ms(ttl_ms)])
+            master.keys.execute([b"SET", MARKER, marker.text(), b"PX", b"%d" % KEPT_MS])
 
     def clean_up(self) -> None:
         """Remove everything that would run or warn later."""

@@ -236,9 +236,8 @@ def test_a_pulse_that_another_one_has_just_preceded_touches_nothing() -> None:
 
 
 def test_a_pulse_raises_the_horizon() -> None:
-    kept = 2 * KEPT_MS
-    change = changing(b"SET m id\n%d PX %d" % (KEPT_MS, kept), replies=[OK])
-    assert pulsed(b"%d" % KEPT_MS, b"id\n700", kept, change) == b"%d %d" % (CLOCK_US, KEPT_MS)
+    change = changing(b"SET m id\n900 PX %d" % KEPT_MS, replies=[OK])
+    assert pulsed(b"900", b"id\n700", KEPT_MS, change) == b"%d 900" % CLOCK_US
 
 
 @pytest.mark.parametrize("marker", [None, b"other\n700", b"id", b"identity\n700"])

@@ -21,7 +21,8 @@ How the guard detects this:
     their memory all at once look the same; only clients that knew them can tell. If some cannot be read, one of them
     may have a marker, so the others wait for them. After the largest `max_ttl` they count as masters that have
     forgotten.
-  * A marker that no client asks for expires after an hour, or after twice its horizon.
+  * A marker that no client asks for expires after 35 days, which is longer than any lock lives. So a job that runs once
+    a month finds it.
 
 For how long a master is kept out:
   * G1. A marker has an identity, which never changes, and a horizon: the longest ttl in use. A pulse compares only the

@@ -12,7 +12,7 @@ from redlatch.guard.clock import Leap, Offset
 from redlatch.guard.handshake import GuardHandshake, HandshakeReport
 from redlatch.guard.marker import Marker, MarkerWrite
 from redlatch.votes.durations import Durations
-from redlatch.votes.scripts import MARK_WITHIN_US, kept_ms
+from redlatch.votes.scripts import KEPT_MS, MARK_WITHIN_US
 from redlatch.votes.units import MILLISECOND
 
 # A marker on a master without one must arrive within the default ttl, but may always take this long, in microseconds.
@@ -177,7 +177,7 @@ class GuardedMaster:
             # The master may get a marker meanwhile, and forget it, too. Then a late write would match, and count from
             # before that. So it must not come later than the quarantine lasts that the other marker began.
             made_us -= MARK_WITHIN_US - min(MARK_WITHIN_US, max(LEAST_WITHIN_US, 1000 * self.default_ttl_ms))
-        self.write = MarkerWrite(report.marker or b"", marker.text(), kept or kept_ms(marker.horizon), made_us)
+        self.write = MarkerWrite(report.marker or b"", marker.text(), kept or KEPT_MS, made_us)
 
     def note_marker(self, marker: Marker, report: HandshakeReport) -> None:
         """Note that the master has this marker, which belongs to its process."""
@@ -192,7 +192,7 @@ class GuardedMaster:
 
     def knew_marker(self, now_ns: int) -> bool:
         """Return whether the master had a marker that cannot have expired by itself."""
-        return self.marker is not None and self.seen_ns > now_ns - kept_ms(self.marker.horizon) * MILLISECOND
+        return self.marker is not None and self.seen_ns > now_ns - KEPT_MS * MILLISECOND
 
     def testifies(self, after_ns: int, now_ns: int) -> bool:
         """Return whether the master is a witness (G4): its marker was read after that time, and is sure or over."""

@@ -152,7 +152,7 @@ class GuardState:
     def _allowed_elsewhere(self, master: GuardedMaster, now_ns: int) -> int:
         """Return the longest ttl that the marker of another master allows; 0 if none can be there any more.
 
-        What a client remembers outlives the markers: after an hour without any client, others may have made new ones.
+        What a client remembers outlives the markers: after 35 days without any client, others may have made new ones.
         """
         there = [other.marker for other in self.others(master) if other.knew_marker(now_ns)]
         return min(self.allowed_ms, max([marker.max_ttl for marker in there if marker is not None], default=0))

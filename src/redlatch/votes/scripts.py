@@ -113,15 +113,9 @@ return 1""",
     keys=2,
 )
 
-# A marker (see `guard`) expires when no client has asked for it for this time, or for twice its horizon if that is
-# longer.
-KEPT_MS = 3_600_000
-
-
-def kept_ms(horizon_ms: int) -> int:
-    """Return for how many milliseconds a marker with this horizon is kept that no client asks for."""
-    return max(KEPT_MS, 2 * horizon_ms)
-
+# A marker (see `guard`) expires when no client has asked for it for 35 days: a job that runs once a month finds it. That
+# is more than twice the longest ttl that a lock may have.
+KEPT_MS = 35 * 86_400_000
 
 # A marker has two lines: its identity, and its horizon in milliseconds.
 # KEYS[1] marker, ARGV[1] expected identity, ARGV[2] wanted horizon. If the marker has that identity, raise its horizon
@@ -133,9 +127,8 @@ if not m or string.sub(m,1,#ARGV[1]+1)~=ARGV[1].."\\n" then return 0 end
 local h=tonumber(string.sub(m,#ARGV[1]+2))
 local w=tonumber(ARGV[2])
 local t=redis.call("time")
-local kept=string.format("%.0f",math.max({KEPT_MS},2*h,2*w))
-redis.call("pexpire",KEYS[1],kept)
-if w>h then redis.call("set",KEYS[1],ARGV[1].."\\n"..ARGV[2],"PX",kept) h=w end
+redis.call("pexpire",KEYS[1],"{KEPT_MS}")
+if w>h then redis.call("set",KEYS[1],ARGV[1].."\\n"..ARGV[2],"PX","{KEPT_MS}") h=w end
 return {{ok=string.format("%.0f %.0f",t[1]*1000000+t[2],h)}}""")
 
 # KEYS[1] marker, ARGV[1] expected marker or "" if there should be none, ARGV[2] new marker, ARGV[3] its ttl in

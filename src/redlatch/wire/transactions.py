@@ -261,11 +261,11 @@ def _pulse(key: bytes, identity: bytes, wanted_ms: bytes) -> Part[Line | int | N
     if not isinstance(marker, bytes) or not marker.startswith(begins):
         return (yield from _end(NO))
     horizon_ms, wanted = _number(marker[len(begins) :]), int(wanted_ms)
-    kept_ms = b"%d" % max(KEPT_MS, 2 * horizon_ms, 2 * wanted)
+    kept_ms = b"%d" % KEPT_MS
     answer = Line(b"%d %d" % (_clock_us(clock), max(horizon_ms, wanted)))
     if wanted > horizon_ms:
         done = yield from _execute([b"SET", key, begins + wanted_ms, b"PX", kept_ms])
-    elif _number(left) > int(kept_ms) - FRESH_MS:
+    elif _number(left) > KEPT_MS - FRESH_MS:
         return (yield from _end(answer))
     else:
         done = yield from _execute([b"PEXPIRE", key, kept_ms])
