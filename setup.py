@@ -40,6 +40,7 @@ TEXTS = (
     "quorum.outcome",
     "quorum.policy",
     "quorum.release",
+    "quorum.repair",
     "quorum.tokens",
     "quorum.kinds.fair",
     "quorum.kinds.fenced",

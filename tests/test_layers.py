@@ -325,6 +325,7 @@ WITHOUT_MODULE = {
     "sql/test_failures.py": "attacks on whole clients on real databases",
     "sql/test_locks.py": "whole clients on real databases, as ShedLock's integration tests",
     "quorum/waiting/test_races.py": "a race is between several modules: queues, watches and holds",
+    "wire/test_repairs.py": "the engine and the extension decide about a repair together",
 }
 
 

@@ -20,6 +20,8 @@ class MasterHealth:
         horizon: the longest ttl that is in use on it, in seconds; 0.0 if that is not known.
         marked: when its marker was written, in seconds since 1970 by its own clock; 0.0 if that is not known. That was
             when the masters were new, or when this one was last found to have forgotten.
+        heals: for how many seconds more locks may be held that lack its vote, although it votes again: it was kept out,
+            restarted or failed over. Each of them gets the vote when it is next extended or renewed.
         evicts: its maxmemory-policy, if that may evict keys, and with them locks, before their time; else empty. It is
             known while the master is connected.
     """
@@ -31,6 +33,7 @@ class MasterHealth:
     masters: tuple[str, ...] = ()
     horizon: float = 0.0
     marked: float = 0.0
+    heals: float = 0.0
     evicts: str = ""
 
 
@@ -43,11 +46,14 @@ class Health:
         quorum: how many of them must agree.
         refused: why no call of this client can succeed, as the calls say: its list of masters is wrong, or another one
             than that of other clients; it is closed; or it belongs to the parent process. Empty if that is not so.
+        at_risk: how many locks that this client holds would be lost if one more master failed, as far as their last
+            acquire or extension has shown. 0 if there are so few masters that each failure loses locks.
     """
 
     masters: tuple[MasterHealth, ...]
     quorum: int
     refused: str = ""
+    at_risk: int = 0
 
     @property
     def available(self) -> bool:
@@ -56,8 +62,9 @@ class Health:
 
     @property
     def ready(self) -> bool:
-        """Whether all masters vote, so that one of them may be restarted."""
-        return not self.refused and all([master.voting for master in self.masters])
+        """Whether one master may be restarted: all of them vote, and no lock would be lost with one more vote."""
+        steady = all([master.voting and not master.heals for master in self.masters])
+        return not self.refused and steady and not self.at_risk
 
     def as_dict(self) -> dict[str, Any]:
         """Return all of this, for JSON."""

@@ -114,7 +114,7 @@ def test_a_lock_of_a_batch_with_a_pending_operation_is_waited_for(held: Play) ->
     extensions = [held.extending(held.policy, held.hold, TTL_MS) for _ in range(2)]
     errors: dict[int, Any] = {}
     held.run(held.batch.together(extensions, errors), "yyy", "yyy")
-    assert held.kinds() == ["Send Extend", "list Extend", "Pause", "Send Extend", "list Extend"]
+    assert held.kinds() == ["Send Extension", "list Extension", "Pause", "Send Extension", "list Extension"]
     assert not errors
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +22,7 @@ from ..wire.switches import Switch
 from .arrivals import DIAL_TIMEOUT, Arrival, Backoff, Deliver, MakeDialler, MakeGuard, Muster, Outcome
 from .belongings import Belongings
 from .lifetime import disown_at_fork
-from .master_health import health_of_all
+from .master_health import count_at_risk, health_of_all
 from .master_log import MOST_SHOWN, MasterLog, report_set_back
 from .refusals import refuse_list, refuse_twin, twin_of
 from .standing import Standing
@@ -29,6 +31,7 @@ from .switches import Switches
 from .upkeep import report_lost_releases
 
 if TYPE_CHECKING:
+    from ..quorum.hold import Hold
     from ..votes.ballot import Ballot
     from ..wire.link import Link
 
@@ -142,8 +145,8 @@ class Connections(Belongings):
         for error in self._misconfigured.values():
             raise type(error)(*error.args)  # a new one: the kept one would keep the frames of all its callers
 
-    def health(self) -> Health:
-        """Return what is known of the masters, without I/O."""
+    def health(self, held: Iterable[Hold] = ()) -> Health:
+        """Return what is known of the masters, and of the locks that are held, without I/O."""
         refused, now_ns = "", self._clock.now()
         try:
             self.check()
@@ -152,7 +155,9 @@ class Connections(Belongings):
         links = None if self.fleet is None else self.fleet.links
         guarded = None if self._guard is None else self._guard.masters
         unused = self.standing.closing or self.standing.forked
-        return health_of_all(self._masters, links, guarded, self.quorum, refused, unused, now_ns)
+        found = health_of_all(self._masters, links, guarded, self.quorum, refused, unused, now_ns)
+        at_risk = count_at_risk(held, links, self.quorum, guarded is not None, now_ns) if links and not unused else 0
+        return replace(found, at_risk=at_risk)
 
     def stats(self) -> tuple[MasterStats, ...]:
         """Return the figures of the masters, without I/O; none before the client connects and after its end."""

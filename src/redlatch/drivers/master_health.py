@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +11,11 @@ from ..guard.master import GuardedMaster
 from ..health import Health, MasterHealth
 from ..masters.master import Master
 from ..votes.said import shown
+from ..votes.units import SECOND
 from .master_log import MOST_SHOWN
 
 if TYPE_CHECKING:
+    from ..quorum.hold import Hold
     from ..wire.link import Link
 
 
@@ -61,7 +63,28 @@ def health_of(master: Master, link: Link | None, guarded: GuardedMaster | None, 
         return found
     # Any client may have written them.
     masters = tuple([shown(address) for address in marker.masters])
-    return replace(found, masters=masters, horizon=marker.horizon / 1000, marked=marker.since / 1_000_000)
+    found = replace(found, masters=masters, horizon=marker.horizon / 1000, marked=marker.since / 1_000_000)
+    heals_ns = max(0, guarded.heals_ns - now_ns) if found.voting and guarded is not None else 0
+    return replace(found, heals=heals_ns / SECOND)
+
+
+def count_at_risk(holds: Iterable[Hold], links: Sequence[Link], quorum: int, guarded: bool, now_ns: int) -> int:
+    """Count the held locks that would be lost if one more master failed.
+
+    A master has the key of a lock if its connection is older than the last acquire or extension of the lock, and it
+    has not answered since then that it lacks the key.
+    """
+    if quorum >= len(links):
+        return 0
+    voting = [link for link in links if link.up and not link.suspected and (link.monitor is not None or not guarded)]
+
+    def spares_one(hold: Hold) -> bool:
+        asked_ns = hold.lease.asked_ns
+        extended_ns, lacking = hold.lacking
+        lost = lacking if extended_ns == asked_ns else 0
+        return len([link for link in voting if link.adopted_ns <= asked_ns and not lost >> link.index & 1]) > quorum
+
+    return sum([hold.held(now_ns) and not spares_one(hold) for hold in dict.fromkeys(holds)])
 
 
 def _why_not(cause: BaseException | None, now_ns: int) -> dict[str, Any]:

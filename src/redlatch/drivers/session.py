@@ -103,8 +103,8 @@ class Session:
         return f"{sum([link.up for link in fleet.links])} of {self._policy.size} connected"
 
     def health(self) -> Health:
-        """Return what is known of the masters, without I/O."""
-        return self._connections.health()
+        """Return what is known of the masters and of the locks that stand on them, without I/O."""
+        return self._connections.health(self.queues.held())
 
     def stats(self) -> Stats:
         """Return the figures of the client, without I/O."""
@@ -233,7 +233,9 @@ class Session:
         """
         if self.held_locks.ended and isinstance(error, ClientClosed) and hold.state == HELD and hold.ticket is ticket:
             gone = loss(RELEASED if was_released(self._policy, hold) else RAN_OUT, hold)
-            # All leases have ended, but `close` may not have come to this one, and finds no hold that is free.
+            # All leases have ended, but `close` may not have come to this one, and finds no hold that is free. The lease
+            # must not count any more when its release leaves (see `quorum.repair`).
+            hold.lose(self._clock.now())
             self.send([hold.releasing()])
             hold.free()
             raise gone

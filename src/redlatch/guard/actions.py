@@ -15,7 +15,7 @@ from redlatch.guard.founding import DRAFT_KEPT_MS, Step
 from redlatch.guard.handover import LEFT_KEPT_MS, final_marker, forgetful_copy, why_awaited, why_left
 from redlatch.guard.marker import FINAL, LEFT, PREPARED, Marker
 from redlatch.guard.state import GuardState
-from redlatch.votes.units import MILLISECOND, SECOND
+from redlatch.votes.units import MILLISECOND, SECOND, quorum_of
 
 # How long a client waits before it looks again at a clock that has jumped, while nothing is known of the others.
 LOOK_AGAIN_NS = 100 * MILLISECOND
@@ -26,6 +26,9 @@ ASK_OTHERS_NS = 30 * MILLISECOND
 
 # For how long a master without a vote is not reported: the other masters say in a moment for how long it is kept out.
 SETTLE_NS = 1200 * MILLISECOND
+
+# Within this time all clients have found a master that is back: they look once a second.
+FOUND_AGAIN_NS = 1500 * MILLISECOND
 
 
 class Admission(NamedTuple):
@@ -161,6 +164,7 @@ def accept_marker(state: GuardState, case: Case) -> Admission:
         # The last write has succeeded.
         master.writes = 0
     state.note_marker(master, marker, case.report)
+    master.heals_ns = _heals_ns(state, case)
     raised = state.raised(master, marker, case.report.came_ns)
     if raised != marker and master.write is None:
         master.write_marker(raised, case.report)
@@ -172,6 +176,23 @@ def accept_marker(state: GuardState, case: Case) -> Admission:
         admitted = admitted._replace(kept=master.replaced)
         master.replaced = False
     return admitted
+
+
+def _heals_ns(state: GuardState, case: Case) -> int:
+    """Return until when locks may be held that lack the vote of a master which is back; 0 if there are none.
+
+    A lock that is held later was acquired or extended after all clients had found the master again. So its key was set
+    on this master, too (see `quorum.repair`).
+    """
+    master, marker, report = case.master, seen_marker(case), case.report
+    if quorum_of(len(state.masters)) == len(state.masters):
+        # A lock needs the votes of all.
+        return 0
+    back_ns = max(master.until_ns, master.jumped_until_ns)
+    # A process that has kept its data may have missed commands while it was down.
+    if report.up_us is not None and report.server_us - report.up_us > marker.since + 1_000_000:
+        back_ns = max(back_ns, report.came_ns - 1000 * report.up_us)
+    return back_ns + FOUND_AGAIN_NS + state.out_ns(marker.horizon) if back_ns else 0
 
 
 def rename_marker(state: GuardState, case: Case) -> Admission:

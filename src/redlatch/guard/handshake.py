@@ -35,6 +35,7 @@ class HandshakeReport(NamedTuple):
         persists: whether the master has an append-only file.
         promoted: whether it was a replica before, as far as it remembers.
         backlog_ms: how long a master without replicas remembers that (repl-backlog-ttl).
+        up_us: for how long the process has run, by the server's clock and in whole seconds; None if it is not known.
     """
 
     run_id: str
@@ -45,6 +46,7 @@ class HandshakeReport(NamedTuple):
     persists: bool
     promoted: bool = False
     backlog_ms: int = BACKLOG_MS
+    up_us: int | None = None
 
 
 class Replies(NamedTuple):
@@ -121,6 +123,7 @@ class GuardHandshake:
             persists=info.get("aof_enabled") == "1",
             promoted=bool(info.get("master_replid2", "0").strip("0")),
             backlog_ms=found.backlog_ms,
+            up_us=_up_us(info.get("uptime_in_seconds", "")),
         )
 
 
@@ -133,6 +136,12 @@ def _server_us(clock: Any) -> int:
     if not 0 <= seconds < MOST_SECONDS:
         raise MasterRefused(f"TIME was answered with {shown(seconds)} seconds")
     return seconds * 1_000_000 + microseconds
+
+
+def _up_us(seconds: str) -> int | None:
+    """Return for how long a server has run, as it says."""
+    known = seconds.isdecimal() and len(seconds) <= len(str(MOST_SECONDS))
+    return int(seconds) * 1_000_000 if known else None
 
 
 def _backlog_ms(reply: Any) -> int:

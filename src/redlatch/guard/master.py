@@ -55,6 +55,7 @@ class GuardedMaster:
         unsure: the process and the time of an unsure marker, and when this client first saw it.
         unheard: whether others may still know that an unsure marker keeps it out for too short a time (G5).
         jumped_until_ns: when a quarantine ends that began with a jump of its clock, and of which no marker says.
+        heals_ns: until when locks may be held that lack its vote, because it was kept out or restarted; or 0.
         write: the marker that the next handshake writes; None if it only reads.
         writes: how many writes were due since the marker was last as it should be.
         leap: how its clock has last jumped forward.
@@ -88,6 +89,7 @@ class GuardedMaster:
     unsure: tuple[tuple[str, int], int] | None = None
     unheard: bool = False
     jumped_until_ns: int = 0
+    heals_ns: int = 0
     write: MarkerWrite | None = None
     writes: int = 0
     leap: Leap | None = None

@@ -64,12 +64,12 @@ def named_masters(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command()
 @named_masters
-@click.option("--ready", is_flag=True, help=f"Exit with {NOT_READY} unless all masters vote: a probe between restarts.")
+@click.option("--ready", is_flag=True, help=f"Exit with {NOT_READY} unless a master may be restarted: a probe.")
 @click.option(
     "--wait",
     type=click.FloatRange(min=0),
     default=0.0,
-    help="Seconds to wait until all masters vote, or without --ready a quorum does.",
+    help="Seconds to wait until a quorum votes, or with --ready until a master may be restarted.",
 )
 @click.option("--locks", is_flag=True, help="List all locks with the prefix.")
 @click.argument("what", metavar="[URL|NAME]...", nargs=-1)
@@ -95,6 +95,8 @@ def status(
         for master in health.masters:
             if not master.voting:
                 click.echo(f"{master.address}: {master.why}")
+            elif master.heals:
+                click.echo(f"{master.address}: it is back, and locks may lack its vote for {master.heals:.1f} s more")
         if states:
             console().print(table_of_locks(states), highlight=False, markup=False)
         elif names or locks or prefix:

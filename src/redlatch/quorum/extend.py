@@ -23,10 +23,13 @@ from .hold import WANTED_NS, Hold
 from .lease import Lease
 from .outcome import is_final, loss, lost_before, no_quorum, why_lost
 from .policy import Policy
+from .repair import Extension
 
 
 def extend(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None = None) -> Steps:
-    """Let the lock live `ttl_ms` from now. This is never additive, and it never creates a key that is gone.
+    """Let the lock live `ttl_ms` from now. This is never additive, and it never brings a lost lock back.
+
+    If a quorum agrees, the key is set again on the masters that lack it (see `repair`).
 
     If a master may have forgotten the lock meanwhile, a second extension for the rest of the ttl verifies the lock. A
     hold has one extension at a time, and the next one waits: after two at once, the client could not know which ttl
@@ -117,7 +120,7 @@ def _extension(
         count_end(policy, hold, started, RAN_OUT)
         raise loss(RAN_OUT, hold)
     until = min(hold.lease.deadline_ns, started + min(policy.validity_ns(ttl_ms), policy.wait_ns(ttl_ms)))
-    ballot = policy.ballot(hold.extending_to(ttl_ms, started), until)
+    ballot = policy.ballot(Extension(policy, hold, ttl_ms, started), until)
     hold.refresh(None, 0)
     other = hold.extending
     if other is not None and started < other.until_ns:

@@ -43,6 +43,7 @@ class Hold(Claim):
         extending: the ballot of the extension that is under way, or None.
         wanted_ns: if an extension waits for another one, the time before which it checks again; otherwise 0.
         token_exposed: whether the token was given to a user, who may release the lock with it from anywhere.
+        lacking: when an extension began, and a bit mask of the masters that had no key then (see `repair`).
         lost_ns: what was asked for until this time is lost, because somebody has deleted the key.
         figures: the figures of its group; None if it has no group.
         won_ns: when this holder got the lease; 0 once the end of the lease was counted.
@@ -54,6 +55,7 @@ class Hold(Claim):
         "figures",
         "key",
         "kind",
+        "lacking",
         "lease",
         "lost_ns",
         "token_exposed",
@@ -73,6 +75,7 @@ class Hold(Claim):
         self.extending: Any = None
         self.wanted_ns = 0
         self.token_exposed = False
+        self.lacking = (0, 0)
         self.lost_ns = 0
         self.figures: Figures | None = None
         self.won_ns = 0

@@ -19,15 +19,15 @@ FULL_TEXT, BY_SHA, DELIFEQ, DELEX = range(4)
 
 OK = b"OK"
 
-# A `yes` and a `yes_line` that equal no reply, for commands that have no fixed yes.
-_NEVER = object()
+# A `yes`, a `no` and a `yes_line` that equal no reply, for commands that have no fixed ones.
+NEVER = object()
 _NEVER_SAID = b"+NEVER\r\n"
 
 # The meaning of an integer reply that is neither `yes` nor `no` (see `Command.meaning`).
-NOTHING, VOTE, REFUSAL, NO, TIME, TEXT, TRACKED = range(7)
+NOTHING, VOTE, REFUSAL, NO, TIME, TEXT, TRACKED, LACKS = range(8)
 
 # The type of the other replies that a ballot keeps, by meaning.
-KEPT = (None, int, int, int, None, bytes, None)
+KEPT = (None, int, int, int, None, bytes, None, int)
 
 # The reply to PTTL for a key that does not exist.
 GONE = -2
@@ -63,7 +63,7 @@ class Command:
     Attributes:
         yes: the reply that is a yes vote.
         no: the reply that is a no vote. An error reply is a failed vote; any other reply closes the connection.
-        meaning: what any other reply means (NOTHING to TRACKED).
+        meaning: what any other reply means (NOTHING to LACKS).
             NOTHING: no such reply is expected.
             VOTE: the number is kept. A positive number is a yes vote; a negative one needs a second round.
             REFUSAL: a no vote. The number is kept.
@@ -71,6 +71,7 @@ class Command:
             TIME: the answer to a pulse, and no vote (see `Pulse`).
             TEXT: a status. It is a yes vote, and kept.
             TRACKED: as NOTHING. But a master that pushes tracks the keys that the command reads (see `Note`).
+            LACKS: a no vote of a master that lacks the key of a held lock, which `repair` may set again there.
         yes_line: `yes` as a line of RESP.
         releases: whether the command is a release. A release must reach every master that may hold the key, even after
             a reconnect.
@@ -113,6 +114,10 @@ class Command:
     def again(self) -> Command:
         """Return the command to send instead of this one if it must be sent again, behind later commands."""
         return self
+
+    def repair(self, index: int, now_ns: int) -> Command | None:
+        """Return the command that sets the key again on master `index`, which lacks it; None if it must not be sent."""
+        return None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.key!r}>"
@@ -159,7 +164,7 @@ class AcquireFenced(Command):
     def __init__(self, key: bytes, token: bytes, since_ns: int, ttl_ms: int, first: int, last: int) -> None:
         self._concern(key, token, since_ns)
         self.meaning = VOTE
-        self.yes = _NEVER
+        self.yes = NEVER
         self.yes_line = _NEVER_SAID
         self.ttl_ms = ttl_ms
         self.first = first
@@ -299,7 +304,7 @@ class Look(Command):
 
     def __init__(self, key: bytes, any_change: bool = False) -> None:
         self._concern(key, b"", 0)
-        self.yes = _NEVER if any_change else GONE
+        self.yes = NEVER if any_change else GONE
         self.yes_line = _NEVER_SAID if any_change else b":-2\r\n"
         self.no = None
         self.meaning = NO
@@ -351,7 +356,7 @@ class Pulse(Command):
 
     def __init__(self, key: bytes, identity: bytes, wanted_ms: int) -> None:
         self._concern(key, b"", 0)
-        self.yes = self.no = _NEVER
+        self.yes = self.no = NEVER
         self.yes_line = _NEVER_SAID
         self.meaning = TIME
         self.wanted_ms = wanted_ms
@@ -412,7 +417,7 @@ class AskHolder(Command):
 
     def __init__(self, key: bytes, numbered: bool) -> None:
         self._concern(key, b"", 0)
-        self.yes = _NEVER
+        self.yes = NEVER
         self.yes_line = _NEVER_SAID
         self.meaning = TEXT
         self._numbered = numbered

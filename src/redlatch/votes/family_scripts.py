@@ -234,12 +234,13 @@ return 1""",
 READ_OWNED = Script(_IN + "return is_in(ARGV[1]) and 1 or 0", keys=3)
 
 # ARGV[1] token, [2] ttl in milliseconds, [3] milliseconds until a waiting writer counts as dead, [4] name of the
-# writer. If there is no holder, let the writer in and remove its name from KEYS[3]. Else add its name: readers stay out
-# until the writer leaves or counts as dead. The script tests ZREM before the first write, so that it can remove "w"
-# again if SET is refused.
+# writer. If there is no holder, let the writer in and remove its name from KEYS[3]. Else add its name, unless it is "":
+# readers stay out until the writer leaves or counts as dead. The script tests ZREM before the first write, so that it
+# can remove "w" again if SET is refused.
 WRITE_ACQUIRE = Script(
     _IN
     + """if redis.call("zcount",KEYS[1],"("..now,"+inf")>0 then
+if ARGV[4]=="" then return 0 end
 redis.call("zremrangebyscore",KEYS[3],"-inf",now)
 redis.call("zrem",KEYS[3],"")
 local new=stay(KEYS[3],ARGV[3])

@@ -20,6 +20,8 @@ Rules:
   * With monitors, a vote that gives a key a ttl counts only if the master had stored this ttl before the first byte of
     the attempt left for any master. Until enough masters have stored it, the ballot is held (see `horizon`).
   * Attempts, releases and looks do not wait for a master that is silent (see `silence`).
+  * After a quorum has extended a lock, its key is set again on each master that has answered that it lacks the key (see
+    `quorum.repair`).
   * A release is never forgotten. A link owes a release if the connection broke before the reply came, or if the release
     came while the link was down. The link sends it first on its next connection. If there is no next connection, the
     ttl of the key bounds the wait.
@@ -29,7 +31,7 @@ Rules:
 
 This file runs as it stands, and compiled as `redlatch._c.wire.engine` with the types of
 `ext/redlatch/_c/wire/engine.pxd`. The engine uses these members of a command (`votes.commands`): `yes`, `no`,
-`yes_line`, `meaning`, `payload`, `releases`, `token`, `since_ns`, `ttl_ms`, `undo`, `expects` and `again`.
+`yes_line`, `meaning`, `payload`, `releases`, `token`, `since_ns`, `ttl_ms`, `undo`, `expects`, `again` and `repair`.
 
 Only the engine changes the FIFO of a link.
 """
@@ -44,7 +46,7 @@ from hiredis import Reader
 from redlatch.wire.horizon import coverage, covers, refusal, stores, uncovered
 
 from ..votes.ballot import Ballot
-from ..votes.commands import BY_SHA, FULL_TEXT, KEPT, NO, OK, TIME, TRACKED, Command, Note, Pulse, read_pulse
+from ..votes.commands import BY_SHA, FULL_TEXT, KEPT, LACKS, NO, OK, TIME, TRACKED, Command, Note, Pulse, read_pulse
 from ..votes.key import MAX_BYTES, MAX_SUFFIX
 from ..votes.units import SECOND, UNBOUNDED, Clock
 from . import net
@@ -284,6 +286,7 @@ class Fleet:
         link.reader = Reader(notEnoughData=_NOTHING, replyError=traits.reply_error)
         link.traits = traits
         link.pushes = PUSHES_AHEAD
+        link.adopted_ns = self.clock.now()
         link.monitor = monitor
         self._observe(link, monitor)
         self.silence.trust(link)
@@ -757,6 +760,9 @@ class Fleet:
             link.advance()
             ballot.count_answer(link.index, reply, link.traits.tracking)
             self._tally(ballot)
+            # The vote has come after those of a quorum.
+            if command.meaning == LACKS and ballot.decided:
+                self._repair(link, ballot)
         elif isinstance(reply, Exception):
             replaced = link.monitor is not None and str(reply).startswith(_REPLACED)
             if replaced or link.traits.ends(reply):
@@ -839,10 +845,28 @@ class Fleet:
 
     def _decide(self, ballot: Ballot) -> None:
         ballot.decided = True
+        if ballot.answers is not None and ballot.command.meaning == LACKS:
+            for index in ballot.answers:
+                self._repair(self.links[index], ballot)
         if ballot.waiter is not None:
             self.decided.append(ballot)
         elif ballot.released_lock is not None and ballot.refused():
             self.lost.append(ballot)
+
+    def _repair(self, link: Link, ballot: Ballot) -> None:
+        """Set the key of a held lock again on a master that lacks it, if a quorum has extended the lock.
+
+        The master must cover the ttl, as for a vote. A release of the lock cannot have been sent yet: only this thread
+        sends, and `Command.repair` has just found the lock held.
+        """
+        command = ballot.command
+        covered = not self.guarded or covers(link, command.ttl_ms, command.since_ns)
+        if ballot.yes < ballot.quorum or not link.up or not covered or self._full(link):
+            return
+        repair = command.repair(link.index, self.clock.now())
+        if repair is not None:
+            self._send_on(link, self.ballot_of(repair))
+            self.staged = True
 
     def _drop(self, link: Link, cause: BaseException) -> None:
         """Close the link. Count its unanswered commands as failed votes and keep its releases."""

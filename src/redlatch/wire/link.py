@@ -37,6 +37,7 @@ class Link:
         dialect: the dialect of the server.
         full_from: the number of the first command that was sent in full after scripts turned out to be missing, or -1.
         cause: why the link was down last, or None if it never was.
+        adopted_ns: when the present connection, or the last one, was adopted; -1 if there was none.
         lost_ns: when the last connection broke.
         monitor: takes the answers to pulses and the flushes of this master; or None.
         pulse: the command that the guard sends each second, or None.
@@ -70,7 +71,7 @@ class Link:
         self.dialect = FULL_TEXT
         self.full_from = -1
         self.cause: BaseException | None = None
-        self.lost_ns = -1
+        self.adopted_ns = self.lost_ns = -1
         self.cut = 0
         self.monitor: Any = None
         self.pulse: Any = None

@@ -11,3 +11,4 @@ from redlatch._c.quorum.lease cimport Lease
 from redlatch._c.quorum.counting cimport count_end, figures_of
 from redlatch._c.quorum.outcome cimport is_final
 from redlatch._c.quorum.policy cimport Policy
+from redlatch._c.quorum.repair cimport Extension

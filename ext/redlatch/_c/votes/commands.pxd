@@ -21,6 +21,7 @@ cdef class Command:
     cpdef undo(self)
     cpdef bint expects(self, answer) except -1
     cpdef Command again(self)
+    cpdef Command repair(self, int index, long long now_ns)
 
 
 @cython.final

@@ -106,6 +106,8 @@ cdef class Fleet:
     cdef _fail_unsent(self, Link link, Ballot ballot)
     cdef _tally(self, Ballot ballot)
     cdef _decide(self, Ballot ballot)
+    @cython.locals(command=Command, repair=Command)
+    cdef _repair(self, Link link, Ballot ballot)
     @cython.locals(ballot=Ballot)
     cdef _suspect(self, long long now_ns)
     cdef _stir(self, Link link, Ballot ballot)

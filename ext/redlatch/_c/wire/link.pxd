@@ -23,6 +23,7 @@ cdef class Link:
     cdef public int dialect
     cdef public long long full_from
     cdef public object cause
+    cdef public long long adopted_ns
     cdef public long long lost_ns
     cdef public long long cut
     cdef public object monitor     # or None

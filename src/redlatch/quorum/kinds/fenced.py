@@ -42,6 +42,10 @@ class Fenced(WatchingKind):
     def acquiring(self, policy: Policy, queues: WaitQueues, key: bytes, lease: Lease, ttl_ms: int) -> Command:
         return AcquireFenced(key, lease.token, lease.since_ns, ttl_ms, lease.fence, lease.fence_end)
 
+    def repairing(self, key: bytes, lease: Lease, ttl_ms: int) -> Command:
+        # It also raises the counter to the last number of the lease, which the master may have forgotten, too.
+        return AcquireFenced(key, lease.token, lease.since_ns, ttl_ms, lease.fence_end, lease.fence_end)
+
     def second_round(self, policy: Policy, hold: Hold, ballot: Ballot) -> Ballot | None:
         lease, fences = hold.lease, policy.fences
         # The second comparison is for a clock that was set back.

@@ -136,6 +136,10 @@ class Kind:
         """Return the command that extends the lock."""
         return Extend(key, lease.token, lease.since_ns, ttl_ms)
 
+    def repairing(self, key: bytes, lease: Lease, ttl_ms: int) -> Command:
+        """Return the command that sets the key of a held lock again on a master that lacks it, and changes no other."""
+        return new_acquire(key, lease.token, lease.since_ns, ttl_ms)
+
     def owned(self, key: bytes, lease: Lease) -> Command:
         """Return the command that asks whether this holder has the lock."""
         return Owned(key, lease.token, lease.since_ns)

@@ -100,9 +100,17 @@ class Reader(ReaderOrWriter):
             )
 
     def acquiring(self, policy: Policy, queues: WaitQueues, key: bytes, lease: Lease, ttl_ms: int) -> Command:
+        keys = self._nested() if self._has(False, policy) else self._keys
         arguments = [lease.token, digits(ttl_ms)]
-        keys = [*self._keys[:2], self._keys[0] + b"\0nested"] if self._has(False, policy) else self._keys
         return Scripted(key, lease, scripts.READ_ACQUIRE, keys, arguments, undo=self.releasing(key, lease))
+
+    def _nested(self) -> list[bytes]:
+        """Return the keys for a reader that does not wait for waiting writers."""
+        return [*self._keys[:2], self._keys[0] + b"\0nested"]
+
+    def repairing(self, key: bytes, lease: Lease, ttl_ms: int) -> Command:
+        # Writers that wait there wait for this reader.
+        return Scripted(key, lease, scripts.READ_ACQUIRE, self._nested(), [lease.token, digits(ttl_ms)])
 
     def releasing(self, key: bytes, lease: Lease) -> Command:
         return Scripted(key, lease, scripts.READ_RELEASE, self._keys, [lease.token], NOTHING, True)
@@ -157,6 +165,10 @@ class Writer(ReaderOrWriter):
 
     def extending(self, key: bytes, lease: Lease, ttl_ms: int) -> Command:
         return Scripted(key, lease, scripts.WRITE_EXTEND, self._keys, [lease.token, digits(ttl_ms)])
+
+    def repairing(self, key: bytes, lease: Lease, ttl_ms: int) -> Command:
+        arguments = [lease.token, digits(ttl_ms), b"0", b""]
+        return Scripted(key, lease, scripts.WRITE_ACQUIRE, self._keys, arguments)
 
     def watched(self, key: bytes) -> bytes | None:
         return self._keys[1]

@@ -72,6 +72,11 @@ class Slot(WatchingKind):
         arguments = [lease.token, digits(self._slot), digits(ttl_ms)]
         return Scripted(key, lease, scripts.SLOT_EXTEND, self._keys, arguments)
 
+    def repairing(self, key: bytes, lease: Lease, ttl_ms: int) -> Command:
+        numbers = ttl_ms, self._slot, 0, 0, self._permits
+        arguments = [lease.token] + [digits(number) for number in numbers]
+        return Scripted(key, lease, scripts.SLOT_ACQUIRE, self._keys, arguments, REFUSAL)
+
     def owned(self, key: bytes, lease: Lease) -> Command:
         return Scripted(key, lease, scripts.SLOT_OWNED, self._keys, [lease.token, digits(self._slot)])
 

@@ -35,6 +35,7 @@ cdef class Kind:
     cpdef Command undoing(self, bytes key, Lease lease)
     cpdef Command releasing(self, bytes key, Lease lease)
     cpdef Command extending(self, bytes key, Lease lease, long long ttl_ms)
+    cpdef Command repairing(self, bytes key, Lease lease, long long ttl_ms)
     cpdef Command owned(self, bytes key, Lease lease)
     cpdef bytes watched(self, bytes key)
     cpdef Command locked(self, bytes key)

@@ -1,0 +1,22 @@
+# Types for src/redlatch/quorum/repair.py when it is compiled. Its annotations give the other types and use the classes
+# imported here.
+
+cimport cython
+
+from redlatch._c.quorum.hold cimport Hold
+from redlatch._c.quorum.lease cimport Lease
+from redlatch._c.quorum.policy cimport Policy
+from redlatch._c.votes.commands cimport Command
+
+
+@cython.final
+cdef class Extension(Command):
+    cdef Command _extend
+    cdef Policy _policy
+    cdef Hold _hold
+    cdef long long _began_ns
+
+
+@cython.final
+cdef class Repair(Command):
+    cdef Command _set
