@@ -22,7 +22,7 @@ PACKAGE = Path(redlatch.__file__).parent
 
 # From the bottom to the top. A module imports from its own unit and from lower layers, never from a neighbour.
 LAYERS = (
-    {"holder"},
+    {"holder", "lazy"},
     {"errors", "health", "impl", "stats"},
     {"config", "masters", "votes"},
     {"wire", "quorum", "guard"},
@@ -238,6 +238,7 @@ SMALL = {
     "redlatch.embedded": "an old name that stays",
     "redlatch.guard.alone": "a single master needs three actions of its own",
     "redlatch.holder": "one class, which errors name, too",
+    "redlatch.lazy": "one function, which may not import anything else of ours",
     "redlatch.locks.core": "only what must be compiled of a lock object",
     "redlatch.quorum.losses": "texts, and what figures call them",
     "redlatch.votes.durations": "one class, which both the quorum and the guard count with",

@@ -6,8 +6,9 @@ The public names are imported at their first use (PEP 562). The import of redis-
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
+
+from .lazy import load as _load
 
 if TYPE_CHECKING:
     from .aio import AsyncClient, AsyncLock, AsyncSemaphore
@@ -142,9 +143,9 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> Any:
         # IMPL is "c" or "python": the implementation in use.
         if name == "IMPL":
-            value = importlib.import_module(".impl", __name__).current.name
+            value = _load(".impl", __name__).current.name
         elif name in _HOMES:
-            value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+            value = getattr(_load(f".{_HOMES[name]}", __name__), name)
         else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         globals()[name] = value

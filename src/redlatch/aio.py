@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     _FITS: type[TaskDriver] = Driver
 else:
     new_lock = impl.current.module("locks.core").new_lock
+    # See `impl.load`.
+    impl.for_clients().module("drivers.aio")
 
 
 class AsyncLock(BaseLock):

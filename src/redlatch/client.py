@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 else:
     new_lock = impl.current.module("locks.core").new_lock
     this_thread = impl.current.module("drivers.sleeper").this_thread
+    # See `impl.load`.
+    impl.for_clients()
 
 
 class Lock(BaseLock):

@@ -14,6 +14,10 @@ import warnings
 from dataclasses import dataclass
 from types import ModuleType
 
+# They import all the other hot modules but the driver for asyncio.
+_KINDS = "fair", "fenced", "foreign", "plain", "readwrite", "semaphore", "watching"
+_USED = ("drivers.threads", "drivers.sleeper", "locks.core", *[f"quorum.kinds.{kind}" for kind in _KINDS])
+
 _PACKAGES = {"c": "redlatch._c", "python": "redlatch"}
 
 
@@ -45,8 +49,9 @@ def load(name: str) -> Implementation:
         raise ImportError(f"REDLATCH_IMPL: 'c' or 'python' is needed, not {name!r}")
     found = Implementation(name)
     try:
-        # This module imports nearly all the other hot modules.
-        found.module("drivers.threads")
+        # A client imports nothing later: a process that forks meanwhile would leave the import's lock to its child.
+        for path in _USED:
+            found.module(path)
     except ImportError as error:
         raise ImportError(
             f"the {name!r} implementation of redlatch cannot be imported: {error}; "

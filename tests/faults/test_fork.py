@@ -404,3 +404,61 @@ asyncio.run(main())
         *three,
     )
     assert not keys(three, name)
+
+
+# --- row 74: forks while a thread imports ---------------------------------------------------------------------
+
+# The first import of a thread takes long, and the main thread forks in the middle of it. The child has the locks of
+# these imports, and not the thread.
+WHILE_A_THREAD_IMPORTS = """
+import asyncio, sys, threading
+name, top, face, url = sys.argv[1:]
+if top == "eager":
+    from redlatch import AsyncClient, Client
+import redlatch
+
+class Slow:
+    importing, entered = threading.Event(), threading.Lock()
+
+    @classmethod
+    def find_spec(cls, found, path=None, target=None):
+        # Imports of the main thread are no fault.
+        if threading.current_thread() is not threading.main_thread() and cls.entered.acquire(blocking=False):
+            cls.importing.set()
+            time.sleep(0.3)
+
+def use(name):
+    if face == "threads":
+        with redlatch.Client([url]) as client, client.lock(name):
+            pass
+        return
+    async def main():
+        async with redlatch.AsyncClient([url]) as client, client.lock(name):
+            pass
+    asyncio.run(main())
+
+def first():
+    use(name)
+    Slow.importing.set()
+
+sys.meta_path.insert(0, Slow)
+thread = threading.Thread(target=first)
+thread.start()
+assert Slow.importing.wait(20)
+in_child(lambda: use(f"{name}-child"))
+in_child(lambda: use(f"{name}-child"))
+thread.join()
+use(name)
+"""
+
+
+@pytest.mark.parametrize("face", ["threads", "asyncio"])
+@pytest.mark.parametrize("top", ["eager", "lazy"])
+def test_row_74_a_child_that_was_forked_while_a_thread_made_the_first_client_can_make_one(
+    top: str, face: str, implementation: impl.Implementation, url: str, name: str
+) -> None:
+    process = run_script(
+        IN_CHILD + WHILE_A_THREAD_IMPORTS, implementation.name, name, top, face, url, wait=False, options=IGNORED
+    )
+    _, err = finish(process)
+    assert (process.returncode, err) == (0, "")

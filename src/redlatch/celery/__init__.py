@@ -7,8 +7,9 @@ RedBeat.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
+
+from ..lazy import load as _load
 
 if TYPE_CHECKING:
     from ..errors import DuplicateTask
@@ -23,7 +24,7 @@ _HOMES = {"DuplicateTask": "..errors", "RedBeatScheduler": ".beat", "Singleton":
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name], __name__), name)
+    return getattr(_load(_HOMES[name], __name__), name)
 
 
 def __dir__() -> list[str]:

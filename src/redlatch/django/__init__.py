@@ -5,8 +5,9 @@ The names are imported at their first use, because Django imports this package b
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
+
+from ..lazy import load as _load
 
 # `redlatch.django.atomic` is the function, not the module: an import at the first use would let the module win.
 from .atomic import atomic
@@ -23,5 +24,5 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> Any:
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+        value = globals()[name] = getattr(_load(f".{_HOMES[name]}", __name__), name)
         return value

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+# redis-py asks for its own version when it makes the first connection, which imports this. A client imports nothing
+# later (see `impl.load`).
+import email.parser  # noqa: F401
 import socket
 import ssl
 from collections.abc import Callable

@@ -6,8 +6,9 @@ every run, also in those that use no lock.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
+
+from ..lazy import load as _load
 
 if TYPE_CHECKING:
     from redlatch.testing.cleaning import clear
@@ -51,7 +52,7 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> Any:
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+        value = getattr(_load(f".{_HOMES[name]}", __name__), name)
         globals()[name] = value
         return value
 
