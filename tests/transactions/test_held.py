@@ -152,6 +152,40 @@ def test_only_the_claim_of_the_transaction_counts(connect: Face, url: str, name:
     assert lock.owned()
 
 
+def test_a_lock_object_of_another_transaction_is_not_released(connect: Face, url: str, name: str) -> None:
+    client, holdings, others = connect(url), Holdings(), Holdings()
+    for lock in (client.lock(name), client.multi_lock([f"{name}-1", f"{name}-2"])):
+        acquired(lock, others)
+        held = holdings.add(lock.raw, None)
+        with pytest.raises(AlreadyHeld):
+            lock.acquire()
+        Faced(Dropping(holdings, held), lock._start).start("drop").result(30)
+        lock.check()
+        others.check()
+        end(lock, others, Outcome.COMMITTED)
+
+
+def test_a_lock_object_of_another_transaction_of_the_same_thread_is_not_released(url: str, name: str) -> None:
+    with Client(url) as client:
+        lock, holdings, others = client.lock(name), Holdings(), Holdings()
+        others.add(lock, None).won(lock.acquire())
+        held = holdings.add(lock, None)
+        with pytest.raises(AlreadyHeld):
+            lock.acquire()
+        holdings.drop(held)
+        lock.check()
+        others.end(Outcome.COMMITTED)
+
+
+def test_an_acquire_that_is_interrupted_after_it_has_won_is_released(url: str, name: str) -> None:
+    with Client(url) as client:
+        lock, holdings = client.lock(name), Holdings()
+        held = holdings.add(lock, None)
+        assert lock.acquire()
+        holdings.drop(held)
+        await_true(lambda: not ask(url).exists(name), 5.0)
+
+
 def test_an_acquire_that_fails_leaves_nothing(connect: Face, url: str, name: str) -> None:
     client, holdings = connect(url), Holdings()
     lock = client.lock(name, timeout=0)

@@ -51,6 +51,8 @@ class Held:
         self._margin = _margin_of(margin, min(part.ttl for part in self._parts))
         # The claims of the acquire; None until it has won. The lock object may be released and acquired again.
         self._claims: list[object] | None = None
+        # Those of another transaction, which uses the same lock object.
+        self._others = [part._hold.ticket for part in self._parts]
         self._ended = False
 
     @property
@@ -72,9 +74,9 @@ class Held:
         """
         if not acquired:
             raise self.lock._not_won()
+        self._claims = [part._hold.ticket for part in self._parts]
         if self._ended:
             raise NotOwned(f"{self.name!r} was acquired after its transaction had ended", name=self.name)
-        self._claims = [part._hold.ticket for part in self._parts]
 
     def check(self) -> None:
         """Raise an exception unless the lock is valid for long enough to commit; no I/O.
@@ -135,7 +137,9 @@ class Held:
     def _has_its_claims(self) -> bool:
         """Return whether no other acquire has claimed a lock object since this one. Tickets of one thread are equal."""
         if self._claims is None:
-            return True
+            # The acquire has failed, or was interrupted just after it had won.
+            won = zip(self._parts, self._others, strict=True)
+            return all([part._hold.ticket is not other and part._made_here(part._hold.ticket) for part, other in won])
         return all([part._hold.ticket is claim for part, claim in zip(self._parts, self._claims, strict=True)])
 
     def _leave(self, error: BaseException | None) -> None:
