@@ -25,6 +25,12 @@ from support.declarations import (
 from test_layers import HOT
 
 import redlatch
+import redlatch.compat.aioredlock
+import redlatch.compat.pottery
+import redlatch.compat.redis_py
+import redlatch.django.locks
+import redlatch.sql
+import redlatch.testing
 
 WRITTEN_TWICE = {"wire.net", "drivers.sleeper", "votes.payloads"}
 
@@ -137,11 +143,32 @@ def test_the_two_faces_have_the_same_docstrings(sync: type, other: type) -> None
 
 @twins
 def test_only_methods_that_do_io_are_awaited(sync: type, other: type) -> None:
-    is_awaited = inspect.iscoroutinefunction if sys.version_info >= (3, 12) else asyncio.iscoroutinefunction
-    awaited = {name for name, function in callables(other).items() if is_awaited(function)}
+    awaited = {name for name, function in callables(other).items() if inspect.iscoroutinefunction(function)}
     assert awaited == set(callables(other)) - {"__init__"} - (
         MAKERS - {"locked"} if other is redlatch.AsyncLock else MAKERS
     )
+
+
+ASYNCIO = [
+    *[getattr(redlatch, name) for name in redlatch.__all__ if name.startswith("Async")],
+    redlatch.sql.AsyncClient,
+    redlatch.testing.AsyncMemoryClient,
+    redlatch.compat.aioredlock.Aioredlock,
+    redlatch.compat.aioredlock.Lock,
+    redlatch.compat.pottery.AIORedlock,
+    redlatch.compat.redis_py.AsyncLock,
+    redlatch.django.locks.AsyncCacheLock,
+]
+
+
+@pytest.mark.parametrize("cls", ASYNCIO, ids=lambda cls: f"{cls.__module__}.{cls.__name__}")
+def test_inspect_knows_every_method_that_is_awaited(cls: type) -> None:
+    """Frameworks decide by it whether to await a call."""
+    methods = {name: value for name, value in inspect.getmembers(cls, inspect.isfunction) if not name.startswith("_")}
+    awaited = {name for name, value in methods.items() if "Coroutine[" in str(value.__annotations__.get("return"))}
+    unmarked = [name for name in awaited if not inspect.iscoroutinefunction(methods[name])]
+    assert not unmarked
+    assert any([inspect.iscoroutinefunction(value) for value in methods.values()])
 
 
 def test_a_mock_of_the_asyncio_face_is_awaited_too() -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import re
-import sys
 from typing import Any
 
 import pytest
@@ -15,8 +13,6 @@ from support.faces import PATIENCE, Face, await_true, in_thread, refused
 import redlatch
 from redlatch import impl
 from redlatch.compat.redis_py import AsyncLock
-
-is_awaited = inspect.iscoroutinefunction if sys.version_info >= (3, 12) else asyncio.iscoroutinefunction
 
 # The arguments of calls that need some.
 ARGUMENTS: dict[str, list[Any]] = {"acquire_many": [["n"]], "release_many": [[]], "extend_many": [[]]}
@@ -90,7 +86,7 @@ def test_the_warning_of_a_forgotten_await_names_the_public_call(implementation: 
     calls = [
         (getattr(thing, name), ARGUMENTS.get(name, []))
         for thing in things
-        for name, function in inspect.getmembers(type(thing), is_awaited)
+        for name, function in inspect.getmembers(type(thing), inspect.iscoroutinefunction)
         if not name.startswith("_")
     ]
     calls += [(thing.release, [False]) for thing in things[1:]]

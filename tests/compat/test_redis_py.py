@@ -85,8 +85,7 @@ def test_attributes_that_users_set_on_a_lock_stay(server: Any, name: str) -> Non
         assert in_thread(lambda lock=lock: hasattr(lock.local, "count")).result(PATIENCE) is (
             not lock.thread_local or isinstance(lock, AsyncLock)
         )
-    is_awaited = inspect.iscoroutinefunction if sys.version_info >= (3, 12) else asyncio.iscoroutinefunction
-    assert is_awaited(AsyncLock.acquire)
+    assert inspect.iscoroutinefunction(AsyncLock.acquire)
     assert inspect.iscoroutinefunction(AsyncLock.release)
 
 

@@ -59,7 +59,7 @@ def test_a_method_that_is_marked_counts_as_a_coroutine_function() -> None:
     assert not inspect.iscoroutinefunction(call)
     marked = coroutine_function(call)
     assert marked is call
-    # Before Python 3.12 only asyncio knows the mark.
+    assert inspect.iscoroutinefunction(marked)
     assert asyncio.iscoroutinefunction(marked)
     assert asyncio.run(marked()) == "done"
 

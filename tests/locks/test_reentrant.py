@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
-import sys
 import threading
 import warnings
 from collections.abc import Awaitable, Callable
@@ -334,8 +333,7 @@ def test_row_53_a_child_of_the_task_that_holds_an_rlock_is_another_owner(
 def test_row_53_mocks_and_inspect_recognize_the_coroutines_of_an_rlock(
     implementation: impl.Implementation, three: list[str], name: str
 ) -> None:
-    is_awaited = inspect.iscoroutinefunction if sys.version_info >= (3, 12) else asyncio.iscoroutinefunction
-    assert all(is_awaited(getattr(AsyncRLock, call)) for call in ("acquire", "release", "extend"))
+    assert all(inspect.iscoroutinefunction(getattr(AsyncRLock, call)) for call in ("acquire", "release", "extend"))
     mock = create_autospec(AsyncRLock, instance=True)
 
     async def main() -> None:

@@ -73,14 +73,19 @@ def made_in_this_task(ticket: object) -> bool:
 
 
 def coroutine_function(method: AnyMethod) -> AnyMethod:
-    """Mark a method that returns a coroutine, so that mocks and frameworks treat it as an ``async def``.
+    """Mark a method that returns a coroutine, so that `inspect`, mocks and frameworks treat it as an ``async def``.
 
     The method itself runs in the caller's task. Its coroutine may run in another one: `asyncio.create_task`,
     `asyncio.gather` and, before Python 3.12, `asyncio.wait_for` do that.
     """
     if sys.version_info >= (3, 12):
         return inspect.markcoroutinefunction(method)
-    method._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]
+    if sys.implementation.name == "cpython":
+        # `inspect` 3.11 reads this flag. CPython itself makes coroutines by an instruction, not by the flag.
+        code = method.__code__
+        method.__code__ = code.replace(co_flags=code.co_flags | inspect.CO_COROUTINE)
+    else:
+        method._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]
     return method
 
 
