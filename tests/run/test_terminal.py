@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import pty
+import shlex
 import signal
 import sys
 import termios
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -119,3 +121,101 @@ def test_a_stopped_program_dies_with_its_lock(terminal: Any, three: list[str], n
         await_true(lambda: not lock.locked())
         shell.type(b"go on\n")
         shell.until(b"again 75")
+
+
+class Alone:
+    """`redlatch run` on a terminal without a shell, as in a container or behind `ssh -t`: nobody can continue it."""
+
+    def __init__(self, masters: list[str], *words: str) -> None:
+        environment = os.environ | {"REDLATCH_MASTERS": ",".join(masters)}
+        self.pid, self._fd = pty.fork()
+        if not self.pid:
+            try:
+                os.execve(sys.executable, [sys.executable, "-m", "redlatch.cli", "run", *words], environment)
+            finally:
+                os._exit(127)
+        self._read = b""
+
+    def type(self, data: bytes) -> None:
+        os.write(self._fd, data)
+
+    def line(self) -> bytes:
+        def read() -> bytes:
+            while b"\n" not in self._read:
+                self._read += os.read(self._fd, 1024)
+            line, _, self._read = self._read.partition(b"\n")
+            return line.strip()
+
+        found: bytes = in_thread(read).result(PATIENCE)
+        return found
+
+    def end(self) -> int:
+        _, status = in_thread(lambda: os.waitpid(self.pid, 0)).result(PATIENCE)
+        os.close(self._fd)
+        return os.waitstatus_to_exitcode(status)
+
+
+# It says when it was continued.
+CONTINUED = """
+import os, signal, sys
+signal.signal(signal.SIGCONT, lambda *_: print("continued", flush=True))
+print(os.getpid(), flush=True)
+for line in sys.stdin:
+    print("read", line, end="", flush=True)
+"""
+
+
+def test_ctrl_z_without_a_shell_changes_nothing(three: list[str], name: str) -> None:
+    run = Alone(three, "--ttl", "1", name, sys.executable, "-c", CONTINUED)
+    run.line()
+    run.type(CTRL_Z)
+    assert run.line() == b"^Zcontinued"
+    run.type(b"typed\n")
+    assert [run.line(), run.line()] == [b"typed", b"read typed"]
+    run.type(CTRL_C)
+    assert run.end() == -signal.SIGINT
+    with Client(three) as client:
+        assert client.lock(name).acquire(blocking=False)
+
+
+def test_a_program_that_somebody_stopped_keeps_its_lock_where_no_shell_is(three: list[str], name: str) -> None:
+    run = Alone(three, "--ttl", "0.5", name, sys.executable, "-c", CONTINUED)
+    program = int(run.line())
+    os.kill(program, signal.SIGSTOP)
+    with Client(three) as client:
+        lock = client.lock(name)
+        assert not lock.acquire(timeout=1.5)
+        os.kill(program, signal.SIGCONT)
+        assert run.line() == b"continued"
+        run.type(b"\x04")
+        assert run.end() == 0
+        assert lock.acquire(timeout=PATIENCE)
+        lock.release()
+
+
+def test_a_program_in_the_background_is_hung_up_if_it_reads_where_no_shell_is(
+    three: list[str], name: str, tmp_path: Path
+) -> None:
+    """Under flock it reads an error. No shell could ever put it into the foreground."""
+    ended = tmp_path / "ended"
+    words = [sys.executable, "-m", "redlatch.cli", "run", name, "cat", "/dev/tty"]
+    script = f"{shlex.join(words)}; echo $? >{ended}.new; mv {ended}.new {ended}"
+    leader, terminal = pty.fork()
+    if not leader:
+        try:
+            # The parent of the job ends, so that the kernel has nobody who could continue the job.
+            if not os.fork():
+                os.setpgid(0, 0)
+                if not os.fork():
+                    os.execvpe("sh", ["sh", "-c", script], os.environ | {"REDLATCH_MASTERS": ",".join(three)})
+                os._exit(0)
+            signal.pause()
+        finally:
+            os._exit(127)
+    try:
+        await_true(ended.exists)
+        assert ended.read_text() == f"{128 + signal.SIGHUP}\n"
+    finally:
+        os.kill(leader, signal.SIGKILL)
+        os.waitpid(leader, 0)
+        os.close(terminal)

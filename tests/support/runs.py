@@ -36,6 +36,8 @@ def start(urls: list[str], *arguments: str, **options: Any) -> subprocess.Popen[
         [sys.executable, "-m", "redlatch.cli", "run", *arguments],
         env=os.environ | {"REDLATCH_MASTERS": ",".join(urls), "SHELL": "/bin/sh"},
         text=True,
+        # Without a terminal, wherever the tests run.
+        start_new_session=True,
         **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -138,7 +139,11 @@ def run(**given: Any) -> None:
     except Exception:
         traceback.print_exc()
         status = SOFTWARE
-    sys.exit(status)
+    if status < 0:
+        signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    # PID 1 of a container does not die of its own signal.
+    sys.exit(abs(status) + SIGNALLED if status < 0 else status)
 
 
 def job_of(

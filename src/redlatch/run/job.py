@@ -15,7 +15,7 @@ from redlatch.client import Client
 from redlatch.errors import ConfigurationError, LockError, LockLost, QuorumUnavailable
 from redlatch.run.keeper import Keeper
 from redlatch.run.program import Program
-from redlatch.run.supervisor import ENDING, Alerts, Ended, OnLoss, Supervisor, sleep_until
+from redlatch.run.supervisor import BLOCKED, ENDING, Alerts, Ended, OnLoss, Supervisor, sleep_until
 from redlatch.votes.said import shown
 from redlatch.wire.net import now_ns
 
@@ -73,7 +73,7 @@ class Job:
             self.say(text)
 
     def run(self) -> int:
-        """Run the program under the lock; return the exit status."""
+        """Run the program under the lock; return the exit status, or -SIGINT to die of a Ctrl-C as the program did."""
         _prepare()
         alerts = Alerts()
         alerts.take_signals()
@@ -81,6 +81,7 @@ class Job:
         # it must not have the pipe to the program, which could not see then that this process has ended.
         keeper = Keeper(now_ns)
         program = Program(self.command)
+        alerts.children = frozenset({keeper.pid, program.pid})
         try:
             client = Client(**self.client)
             lock = self._lock_of(client, alerts)
@@ -91,7 +92,7 @@ class Job:
                 refused = self._acquire(lock, alerts)
                 alerts.begin()
             except Ended as ended:
-                refused = SIGNALLED + ended.number, ""
+                refused = _signalled(ended.number, program.terminal.ours), ""
             if refused is not None:
                 return self._refuse(program, keeper, *refused)
             self.note(f"acquired within {lock.elapsed:.3f} s")
@@ -148,7 +149,11 @@ class Job:
         keeper.guard(program.pid, 0)
         program.start(self._environment(lock))
         code = os.waitstatus_to_exitcode(supervisor.watch())
-        program.take_terminal()
+        alerts.running = False
+        typed = program.terminal.ours
+        if code == -signal.SIGINT and program.terminal.lent:
+            _interrupt_group()
+        program.terminal.take_back()
         if supervisor.lost:
             # The program may have left processes behind.
             program.send(signal.SIGKILL)
@@ -163,11 +168,9 @@ class Job:
             return None if self.on_loss is OnLoss.RESTART else self.lost
         sleep_until(began + self.min_hold, alerts)
         kept = self._release(lock)
-        if code == -signal.SIGINT and program.terminal is not None:
-            _interrupt_group()
         if not kept and self.on_loss is not OnLoss.WARN and not self.min_hold:
             return self.lost
-        return code if code >= 0 else SIGNALLED - code
+        return code if code >= 0 else _signalled(-code, typed)
 
     def _release(self, lock: Any) -> bool:
         """Release the lock; return False if it was lost before."""
@@ -204,8 +207,13 @@ def _prepare() -> None:
             # Else the first pipe would get this number. An open takes the lowest one.
             os.open(os.devnull, os.O_RDWR)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    signal.pthread_sigmask(signal.SIG_SETMASK, BLOCKED)
     os.environ.pop("REDLATCH_FENCE", None)
+
+
+def _signalled(number: int, typed: bool) -> int:
+    """Return the exit status for a signal. A shell ends its loop or script only if it sees the death by a Ctrl-C."""
+    return -number if number == signal.SIGINT and typed else SIGNALLED + number
 
 
 def _interrupt_group() -> None:

@@ -26,12 +26,15 @@ class Keeper:
 
     Args:
         now_ns: returns the time since boot, in ns.
+
+    Attributes:
+        pid: its process.
     """
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         reading, self._writing = os.pipe()
-        self._pid = os.fork()
-        if not self._pid:
+        self.pid = os.fork()
+        if not self.pid:
             # The child never returns from here.
             try:
                 os.close(self._writing)
@@ -50,7 +53,7 @@ class Keeper:
         """End the keeper, which kills nothing any more."""
         self.guard(0, 0)
         os.close(self._writing)
-        os.waitpid(self._pid, 0)
+        os.waitpid(self.pid, 0)
 
 
 class _Kept:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
-import stat
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import NoReturn
+
+from redlatch.run.terminal import WANTING, Terminal
 
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
 
@@ -26,13 +29,13 @@ class Program:
 
     Attributes:
         pid: its process, and its process group.
-        terminal: the terminal that this process has in the foreground, as a file descriptor; None if it has none.
+        terminal: the terminal of this process; the program has it in the foreground where it needs it.
         denied: whether a signal could not be sent, because the processes belong to another user.
     """
 
     def __init__(self, command: list[str]) -> None:
         self.denied = False
-        self.terminal = _terminal()
+        self.terminal = Terminal()
         reading, self._writing = os.pipe()
         parent = os.getpid()
         self.pid = os.fork()
@@ -41,7 +44,7 @@ class Program:
             status = NOT_EXECUTABLE
             try:
                 os.close(self._writing)
-                status = _become(command, reading, parent, self.terminal)
+                status = _become(command, reading, parent)
             finally:
                 os._exit(status)
         os.close(reading)
@@ -51,6 +54,7 @@ class Program:
 
     def start(self, environment: Mapping[str, str]) -> None:
         """Let the program run, with these variables beside those of this process."""
+        self.terminal.begin(self.pid)
         words = [f"{name}={value}" for name, value in environment.items()]
         # Somebody may have killed the process.
         with suppress(BrokenPipeError), os.fdopen(self._writing, "wb") as pipe:
@@ -77,49 +81,20 @@ class Program:
         pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
         return status if pid else None
 
-    def take_terminal(self) -> None:
-        """Put this process into the foreground of its terminal again."""
-        if self.terminal is not None:
-            _set_foreground(self.terminal, os.getpgrp())
-
-    def come_to_foreground(self) -> None:
-        """Go on in the foreground, after the user has put this process there (`fg`)."""
-        self.terminal = _terminal()
-        self.give_terminal()
+    def go_on(self) -> None:
+        """Let the program go on after it was stopped, in the foreground if this process is there (`fg`)."""
+        self.terminal.begin(self.pid)
         self.send(signal.SIGCONT)
 
-    def give_terminal(self) -> None:
-        """Put the program into the foreground of the terminal."""
-        if self.terminal is not None:
-            _set_foreground(self.terminal, self.pid)
+    def serve(self, number: int) -> bool:
+        """Let the program go on that this signal has stopped, if it only needs the terminal and this process has it."""
+        if number not in WANTING or not self.terminal.lend(self.pid):
+            return False
+        self.send(signal.SIGCONT)
+        return True
 
 
-def _terminal() -> int | None:
-    """Return the standard stream whose terminal has this process in the foreground, or None.
-
-    None also in a pipeline: its other processes need the terminal, too.
-    """
-    if any([stat.S_ISFIFO(os.fstat(number).st_mode) for number in (0, 1)]):
-        return None
-    for number in (0, 2, 1):
-        with suppress(OSError):
-            if os.isatty(number) and os.tcgetpgrp(number) == os.getpgrp():
-                return number
-    return None
-
-
-def _set_foreground(terminal: int, group: int) -> None:
-    # A process in the background that does this is stopped by SIGTTOU, unless it ignores the signal.
-    before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-    try:
-        # The terminal may be gone, or the group may have ended.
-        with suppress(OSError):
-            os.tcsetpgrp(terminal, group)
-    finally:
-        signal.signal(signal.SIGTTOU, before)
-
-
-def _become(command: list[str], reading: int, parent: int, terminal: int | None) -> int:
+def _become(command: list[str], reading: int, parent: int) -> int:
     """Wait for the order of the parent, then execute the program; return the exit status if that fails."""
     # This process must not write to the pipe of its parent's signals.
     signal.set_wakeup_fd(-1)
@@ -133,8 +108,6 @@ def _become(command: list[str], reading: int, parent: int, terminal: int | None)
     # The supervisor did not get the lock, or was killed.
     if go != b"go":
         return 0
-    if terminal is not None:
-        _set_foreground(terminal, os.getpid())
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         # The parent had ended before this call.
@@ -143,8 +116,22 @@ def _become(command: list[str], reading: int, parent: int, terminal: int | None)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     environment = os.environb | dict(word.partition(b"=")[::2] for word in words)
     try:
-        os.execvpe(command[0], command, environment)
+        _execute(command, environment)
     except OSError as error:
         sys.stderr.write(f"redlatch run: cannot execute {command[0]!r}: {error.strerror}\n")
         sys.stderr.flush()
         return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+
+
+def _execute(command: list[str], environment: Mapping[bytes, bytes]) -> NoReturn:
+    """Execute a program as execvp(3) does: a script without "#!" runs through the shell.
+
+    Raises:
+        OSError: it cannot be executed.
+    """
+    try:
+        os.execvpe(command[0], command, environment)
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+        os.execve("/bin/sh", ["/bin/sh", error.filename, *command[1:]], environment)

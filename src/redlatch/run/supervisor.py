@@ -11,6 +11,7 @@ import math
 import os
 import select
 import signal
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +20,7 @@ from typing import Any
 
 from redlatch.run.keeper import Keeper
 from redlatch.run.program import Program
+from redlatch.run.terminal import WANTING
 from redlatch.votes.units import MILLISECOND
 
 # SIGKILL comes this long before the deadline, or a twentieth of the ttl if that is less.
@@ -37,10 +39,18 @@ PASSED_ON = frozenset(signal.valid_signals()) - {
     signal.SIGTRAP,
     signal.SIGSYS,
     signal.SIGPIPE,
-    signal.SIGTTIN,
-    signal.SIGTTOU,
 }
 
+
+# What this process writes to a terminal must not stop it (`stty tostop`), nor may a change of the foreground. So this
+# signal of a neighbour is only taken while the main thread waits.
+BLOCKED = frozenset({signal.SIGTTOU})
+
+# The signals that stop a process, and that it may handle.
+STOPPING = WANTING | {signal.SIGTSTP}
+
+# Seconds within which a thread notes a signal that has come.
+NOTING = 0.1
 
 # The signals that end a process that waits for the lock.
 ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
@@ -72,13 +82,18 @@ class Alerts:
     Attributes:
         lost: why the lock was lost; "" if it was not.
         waiting: whether this process waits for the lock. Then signals raise `Ended`, so that the acquire is undone.
+        running: whether the program runs. Otherwise a Ctrl-Z stops this process alone.
         ended_by: the last signal that ends a process; 0 if none has come.
+        children: the processes that this one has started. PID 1 of a container inherits others, and only reaps them.
     """
 
     def __init__(self) -> None:
         self.lost = ""
         self.waiting = True
+        self.running = False
         self.ended_by = 0
+        self.children: frozenset[int] = frozenset()
+        self._unread: list[int] = []
         self._reading, self._writing = os.pipe()
         os.set_blocking(self._reading, False)
         os.set_blocking(self._writing, False)
@@ -104,14 +119,25 @@ class Alerts:
         """End the wait for the lock. While the program runs, the number in the pipe is enough."""
         if number in ENDING:
             self.ended_by = number
-        if not self.waiting:
-            return
-        if number == signal.SIGTSTP:
-            stop(number)
-        elif number in ENDING:
+        if number == signal.SIGCHLD:
+            self._reap()
+        elif number in STOPPING and not self.running:
+            stop(number, os.getpid())
+        elif number in ENDING and self.waiting:
             # A second signal must not interrupt the undo.
             self.waiting = False
             raise Ended(number)
+
+    def _reap(self) -> None:
+        """Reap the orphans that this process has inherited, as PID 1 of a container."""
+        if sys.platform != "linux" or not self.children:
+            return
+        # All of its own may have been reaped already.
+        with suppress(ChildProcessError):
+            while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                if ended.si_pid in self.children:
+                    return
+                os.waitpid(ended.si_pid, 0)
 
     def begin(self) -> None:
         """Note that the lock is held. Earlier signals were not meant for the program.
@@ -120,6 +146,7 @@ class Alerts:
             Ended: a signal that ends a process has come since the acquire has returned.
         """
         self.waiting = False
+        self.running = True
         self.wait(0)
         # Its number may be among those that were just dropped.
         if self.ended_by:
@@ -127,20 +154,38 @@ class Alerts:
 
     def wait(self, seconds: float) -> list[int]:
         """Wait for alerts, a second at most; return the numbers of the signals."""
+        if not self._unread:
+            self._read(seconds)
+        numbers, self._unread = self._unread, []
+        return numbers
+
+    def _read(self, seconds: float) -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED)
         self._poll.poll(min(seconds, 1.0) * 1000)
+        signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
         with suppress(BlockingIOError):
-            return [number for number in os.read(self._reading, 4096) if number]
-        return []
+            self._unread += [number for number in os.read(self._reading, 4096) if number]
+
+    def stop_group(self, number: int) -> bool:
+        """Stop the process group of this process, and return when it goes on.
+
+        Return False if the kernel has stopped nothing, because there is no shell that could continue the group.
+        """
+        stop(number, -os.getpgrp())
+        # If it was stopped, a SIGCONT has come, and one of the threads is about to note it.
+        end = time.monotonic() + NOTING
+        while signal.SIGCONT not in self._unread and (left := end - time.monotonic()) > 0:
+            self._read(left)
+        return signal.SIGCONT in self._unread
 
 
-def stop(number: int) -> None:
-    """Stop this process as the signal does by default."""
-    before = signal.getsignal(number)
-    if number != signal.SIGSTOP:
-        signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
-    if number != signal.SIGSTOP:
-        signal.signal(number, before)
+def stop(number: int, whom: int) -> None:
+    """Stop this process, or with a negative number its process group, as the signal does by default."""
+    before = signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    os.kill(whom, number)
+    signal.pthread_sigmask(signal.SIG_SETMASK, BLOCKED)
+    signal.signal(number, before)
 
 
 class Supervisor:
@@ -183,26 +228,34 @@ class Supervisor:
         self._before_ns = min(BEFORE_NS, self._ttl_ns // 20)
         self._kill_ns = self._guarded_ns = 0
         self._warned = False
+        # Whether the program was asked to stop, and has not done so yet.
+        self._stopping = False
         self.lost = ""
 
     def watch(self) -> int:
         """Return the status of the program when it has ended (see `os.waitstatus_to_exitcode`)."""
         while True:
+            for number in self._alerts.wait(self._left()):
+                self._pass_on(number)
             status = self._program.look()
             if status is not None and os.WIFSTOPPED(status):
                 self._stop_too(os.WSTOPSIG(status))
-                continue
-            if status is not None:
+            elif status is not None:
                 self._look_back(status)
                 return status
-            for number in self._alerts.wait(self._left()):
-                if number == signal.SIGCONT:
-                    self._program.come_to_foreground()
-                elif number in PASSED_ON:
-                    self._program.send(number)
-                if number in ENDING:
-                    # A stopped program would not see the signal.
-                    self._program.send(signal.SIGCONT)
+
+    def _pass_on(self, number: int) -> None:
+        """Do with a signal what the program would do in the place of this process."""
+        program = self._program
+        if number == signal.SIGCONT:
+            self._stopping = False
+            program.go_on()
+        elif number in PASSED_ON and not (number in WANTING and program.terminal.serve_neighbours()):
+            self._stopping |= number == signal.SIGTSTP
+            program.send(number)
+        if number in ENDING:
+            # A stopped program would not see the signal.
+            program.send(signal.SIGCONT)
 
     def _look_back(self, status: int) -> None:
         """Note the loss if the keeper has ended the program, because this process was stopped or slow."""
@@ -250,18 +303,30 @@ class Supervisor:
         self._say(f"the lock is lost ({self.lost}): the program ends within {self._kill_after_ns / 1e9:g} s")
 
     def _stop_too(self, number: int) -> None:
-        """Stop this process because the program was stopped from the terminal, and go on with it.
+        """Do what a shell does when its job was stopped, or have the shell do it.
 
         While this process is stopped it renews nothing. The keeper kills the program if the lease ends meanwhile.
         """
-        if self._program.terminal is None:
+        program = self._program
+        if self.lost or not program.terminal.present:
             return
-        self._program.take_terminal()
-        stop(number)
-        # The shell has continued this process. The lease may have ended meanwhile.
+        stopping, self._stopping = self._stopping, False
+        if program.serve(number):
+            if stopping:
+                # The kernel drops a Ctrl-Z when the program goes on.
+                program.send(signal.SIGTSTP)
+            return
+        program.terminal.take_back()
+        # The keeper must know the newest deadline.
         self._left()
-        self._program.give_terminal()
-        self._program.send(signal.SIGCONT)
+        if self.lost or self._alerts.stop_group(signal.SIGTSTP if number == signal.SIGSTOP else number):
+            return
+        # No shell could continue this process, so it goes on. The kernel lets no program be stopped from the terminal
+        # then; and hangs up one that waits for the terminal.
+        if number in WANTING:
+            program.send(signal.SIGHUP)
+        if number != signal.SIGSTOP:
+            program.go_on()
 
 
 def sleep_until(monotonic: float, alerts: Alerts) -> None:

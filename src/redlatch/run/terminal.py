@@ -1,0 +1,110 @@
+"""The controlling terminal of this process: which process group may read and set it (job control).
+
+The program has a process group of its own, so that its processes can be killed together. The terminal serves one group
+at a time, its foreground. So this process lends it to the program, and takes it back for the shell. See credentials(7)
+and the chapter "Job Control" of the GNU C library, which a shell follows in the same way.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+from contextlib import suppress
+
+# The signals by which the kernel stops a process that needs the terminal and is not in its foreground.
+WANTING = frozenset({signal.SIGTTIN, signal.SIGTTOU})
+
+
+class Terminal:
+    """The controlling terminal, if there is one. Its thread must block SIGTTOU, to set it from the background.
+
+    Attributes:
+        lent: whether the program has it.
+    """
+
+    def __init__(self) -> None:
+        self.lent = False
+        self._eager = not _behind_a_pipe()
+        try:
+            self._fd: int | None = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
+        except OSError:
+            self._fd = None
+
+    @property
+    def present(self) -> bool:
+        """Whether there is a terminal. It may have gone since."""
+        return self._foreground() is not None
+
+    @property
+    def ours(self) -> bool:
+        """Whether the terminal is with this process or its program, so that the user's Ctrl-C is for them."""
+        return self.lent or self._foreground() == os.getpgrp()
+
+    def begin(self, group: int) -> None:
+        """Lend the terminal to a program that starts or goes on.
+
+        A Ctrl-C must reach the processes before this one in a pipeline, too. So the program gets the terminal only when
+        it needs it there. The processes behind end with the program.
+        """
+        self.lent = False
+        if self._eager:
+            self.lend(group)
+
+    def lend(self, group: int) -> bool:
+        """Lend the terminal to the program; return False if this process has none to lend."""
+        now = self._foreground()
+        if now == os.getpgrp():
+            self._set(group)
+        elif now != group:
+            return False
+        self.lent = self._eager = True
+        return True
+
+    def take_back(self) -> None:
+        """Put this process into the foreground again, unless a shell has taken the terminal meanwhile."""
+        if self.lent and self._foreground() != _group_of_leader():
+            self._set(os.getpgrp())
+        self.lent = False
+
+    def serve_neighbours(self) -> bool:
+        """Take the terminal back for others of this process group; return False if it was not lent.
+
+        The kernel has stopped them, by a signal to the whole group, because they need the terminal.
+        """
+        if not self.lent:
+            return False
+        self.take_back()
+        # From now on the program gets it when it needs it.
+        self._eager = False
+        os.killpg(os.getpgrp(), signal.SIGCONT)
+        return True
+
+    def _foreground(self) -> int | None:
+        """Return the process group in the foreground; None if there is no terminal."""
+        if self._fd is None:
+            return None
+        try:
+            return os.tcgetpgrp(self._fd)
+        except OSError:
+            # The user has closed the terminal.
+            return None
+
+    def _set(self, group: int) -> None:
+        # The terminal may be gone, or the group may have ended.
+        with suppress(OSError):
+            assert self._fd is not None
+            os.tcsetpgrp(self._fd, group)
+
+
+def _behind_a_pipe() -> bool:
+    mode = os.fstat(0).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+def _group_of_leader() -> int:
+    """Return the process group of the session's leader, which is the user's shell; 0 if it has ended."""
+    try:
+        return os.getpgid(os.getsid(0))
+    except ProcessLookupError:
+        return 0
