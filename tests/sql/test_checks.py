@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError
 
 from redlatch import MasterRefused
-from redlatch.sql.checks import is_pooled, prepare, refuse_galera, refuse_pooler, several_backends
+from redlatch.sql.checks import prepare, refuse_galera, refuse_shared, refuse_statement_pooling, why_shared
 from redlatch.sql.connection import connect
 from redlatch.sql.database import Database
 from redlatch.sql.settings import Settings
@@ -26,49 +27,59 @@ def first_of(question: str, raw: sa.Connection) -> Any:
 
 
 class Played:
-    """A connection that answers what it is told, in turn."""
+    """A connection of PostgreSQL that was told a number at the login, and answers what it is told, in turn."""
 
-    def __init__(self, *answers: object) -> None:
+    def __init__(self, told: int | None, *answers: object) -> None:
         self.answers: Iterator[object] = iter(answers)
+        self.connection = self.driver_connection = self
+        self.dialect = SimpleNamespace(driver="pg8000")
+        if told is not None:
+            self.info = SimpleNamespace(backend_pid=told)
 
     def run(self, call: Callable[[Any], Any]) -> Any:
         return call(self)
 
     def execute(self, statement: object) -> Any:
-        if str(statement) in ("BEGIN", "COMMIT"):
-            return None
         return self
 
+    exec_driver_sql = execute
+
     def scalar_one(self) -> object:
-        answer = next(self.answers)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        return next(self.answers)
 
     def one_or_none(self) -> object:
         return next(self.answers)
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "pooled"),
+    ("told", "backends", "why"),
     [
-        ([1] * 6, [2] * 6, False),
-        ([1] * 6, [1] * 6, True),
-        ([1, 3, 1, 1, 1, 1], [2] * 6, True),
-        ([1] * 6, [2, 2, 2, 3, 2, 2], True),
-        ([OperationalError("x", {}, Exception("refused"))], [2] * 6, True),
+        (7, [7, 7, 7], ""),
+        (8, [7, 7, 7], "is behind a pooler"),
+        (7, [7, 9, 7], "is behind a pooler"),
+        (None, [], "is reached with a driver (pg8000) that does not tell its backend"),
     ],
 )
-def test_a_pooler_is_seen_by_the_backends(first: list[Any], second: list[Any], pooled: bool) -> None:
-    assert several_backends(Played(*first), Played(*second)) is pooled  # type: ignore[arg-type]
+def test_a_pooler_is_seen_by_the_backends(told: int | None, backends: list[int], why: str) -> None:
+    assert why_shared(Played(told, *backends)) == why  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("driver", ["postgresql+psycopg", "postgresql+asyncpg", "postgresql+psycopg2"])
 def test_a_server_is_no_pooler(url_of: FindUrl, driver: str) -> None:
     database = Database(url_of(driver))
     connection = connect(database.engine)
-    assert not is_pooled(database, connection)
+    assert why_shared(connection) == ""
+    refuse_statement_pooling(connection, database)
     connection.close()
+
+
+def test_a_server_that_dies_at_the_begin_of_a_transaction_is_no_pooler_of_statements() -> None:
+    class Dying(Played):
+        def exec_driver_sql(self, statement: object) -> None:
+            raise OperationalError(str(statement), {}, Exception("it has gone"), connection_invalidated=True)
+
+    with pytest.raises(OperationalError, match="it has gone"):
+        refuse_statement_pooling(Dying(8), Database("postgresql+psycopg://h/x"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -84,14 +95,14 @@ def test_several_writers_are_refused_for_sessions(row: object, refused: bool) ->
     database = Database("mysql+pymysql://h/x")
     if refused:
         with pytest.raises(MasterRefused, match=r"several writers \(Galera\).*mode='table'"):
-            refuse_galera(Played(row), database)  # type: ignore[arg-type]
+            refuse_galera(Played(None, row), database)  # type: ignore[arg-type]
     else:
-        refuse_galera(Played(row), database)  # type: ignore[arg-type]
+        refuse_galera(Played(None, row), database)  # type: ignore[arg-type]
 
 
-def test_a_pooler_is_refused_with_both_ways_out() -> None:
-    with pytest.raises(MasterRefused, match=r"the server itself, or use mode='table'"):
-        refuse_pooler(Database("postgresql+psycopg://h/x"))
+def test_a_shared_connection_is_refused_with_all_ways_out() -> None:
+    with pytest.raises(MasterRefused, match=r"h/x is behind a pooler.*the server itself with psycopg.*mode='table'"):
+        refuse_shared(Database("postgresql+psycopg://h/x"), "is behind a pooler")
 
 
 def test_a_connection_waits_for_a_locked_row_only_for_a_moment(url_of: FindUrl) -> None:

@@ -1,4 +1,4 @@
-"""Attacks on whole clients: servers that die, hang or lie about the time; poolers, standbys, forks, lost tables."""
+"""Attacks on whole clients: servers that die, hang or lie about the time; standbys, forks, lost tables."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import asyncio
 import contextlib
 import gc
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -433,71 +431,7 @@ def test_a_forked_child_gives_up_the_connection(with_table: FindUrl, driver: str
         os.kill(child, signal.SIGKILL)
 
 
-# --- poolers, standbys, tables ----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def pgbouncer(databases: Callable[[str], Server], readable: Path) -> Iterator[str]:
-    """Return the URL of a pgbouncer that pools transactions, before the PostgreSQL server of the tests."""
-    program = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
-    if program is None:
-        pytest.skip("there is no pgbouncer here (Debian: apt install pgbouncer)")
-    server = databases("postgresql")
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port = sock.getsockname()[1]
-    settings = readable / "pgbouncer.ini"
-    (readable / "users").write_text(f'"{USER}" ""\n')
-    settings.write_text(
-        f"[databases]\nlocks = host=127.0.0.1 port={server.port} user={USER}\n"
-        f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = any\nunix_socket_dir =\n"
-        "pool_mode = transaction\ndefault_pool_size = 4\nserver_round_robin = 1\n"
-        f"auth_file = {readable / 'users'}\n"
-    )
-    process = subprocess.Popen(
-        [program, str(settings)],
-        user="nobody" if os.geteuid() == 0 else None,
-        stderr=subprocess.DEVNULL,
-        extra_groups=[] if os.geteuid() == 0 else None,
-    )
-    try:
-        await_true(lambda: _listens(port))
-        yield f"postgresql+psycopg://{USER}@127.0.0.1:{port}/locks"
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _listens(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), 1.0).close()
-        return True
-    except OSError:
-        return False
-
-
-def test_a_session_behind_a_pooler_is_refused(threads: SqlFace, pgbouncer: str, name: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"database: .* is behind a pooler .* mode='table'"):
-        threads(pgbouncer, mode="session").lock(name).acquire(timeout=PATIENCE)
-
-
-def test_a_table_behind_a_pooler_works_and_leaves_no_settings(
-    threads: SqlFace, with_table: FindUrl, pgbouncer: str, name: str
-) -> None:
-    with_table("postgresql+psycopg")
-    client, other = threads(pgbouncer), threads(pgbouncer)
-    lock = client.lock(name)
-    # More rounds than the 5 after which psycopg prepares a statement.
-    for _ in range(12):
-        assert lock.acquire(timeout=PATIENCE) and not other.lock(name).acquire(blocking=False)
-        lock.release()
-    assert lock.acquire(timeout=PATIENCE)
-    waiting = other.lock(name).start("acquire", timeout=PATIENCE)
-    lock.release()
-    assert waiting.result(PATIENCE)
-    # Other applications use the same backends.
-    for _ in range(8):
-        assert execute(pgbouncer, "SHOW lock_timeout")[0][0] == "0"
+# --- standbys, tables --------------------------------------------------------------------------------------
 
 
 def test_a_standby_is_unavailable_with_the_reason() -> None:

@@ -254,6 +254,63 @@ class MariaDB(Server):
         self._run(_program("mariadb", "mysql"), "--no-defaults", f"--socket={self._socket()}", "-u", "root", "-e", text)
 
 
+class Pgbouncer:
+    """A pgbouncer before a PostgreSQL server; it runs between ``__enter__`` and ``__exit__``.
+
+    Args:
+        server: the server.
+        mode: what a client keeps its backend for: "session", "transaction" or "statement".
+        size: how many backends there are for all clients.
+    """
+
+    def __init__(self, server: Server, mode: str = "transaction", size: int = 4) -> None:
+        self._server, self._mode, self._size = server, mode, size
+        self._folder = Path(tempfile.mkdtemp(prefix="redlatch-pgbouncer-"))
+        self._port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def url(self, driver: str = "psycopg") -> str:
+        """Return the URL of the database for SQLAlchemy."""
+        return f"postgresql+{driver}://{USER}@127.0.0.1:{self._port}/{DATABASE}"
+
+    def __enter__(self) -> Pgbouncer:
+        try:
+            program = _program("pgbouncer")
+        except FileNotFoundError:
+            shutil.rmtree(self._folder)
+            pytest.skip("there is no pgbouncer here (Debian: apt install pgbouncer)")
+        self._folder.chmod(0o755)
+        (self._folder / "users").write_text(f'"{USER}" ""\n')
+        (self._folder / "pgbouncer.ini").write_text(
+            f"[databases]\n{DATABASE} = host=127.0.0.1 port={self._server.port} user={USER}\n[pgbouncer]\n"
+            f"listen_addr = 127.0.0.1\nlisten_port = {self._port}\nauth_type = any\nunix_socket_dir =\n"
+            f"pool_mode = {self._mode}\ndefault_pool_size = {self._size}\nserver_round_robin = 1\n"
+            f"auth_file = {self._folder / 'users'}\n"
+        )
+        root = os.geteuid() == 0
+        self._process = subprocess.Popen(
+            [program, str(self._folder / "pgbouncer.ini")],
+            user="nobody" if root else None,
+            extra_groups=[] if root else None,
+            stderr=subprocess.DEVNULL,
+        )
+        await_true(self._listens)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _listens(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self._port), 1.0).close()
+            return True
+        except OSError:
+            return False
+
+
 KINDS: dict[str, type[Server]] = {"postgresql": Postgres, "mariadb": MariaDB}
 
 

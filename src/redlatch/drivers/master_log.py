@@ -42,13 +42,18 @@ class MasterLog:
         """
         if self._down.get(index) is not type(cause):
             self._down[index] = type(cause)
-            address, state = self._masters[index].address, self._state(connected, so_far)
-            logger.warning("master %s cannot be used: %s; %s", address, shown(cause, MOST_SHOWN), state)
+            what, state = self._named(index), self._state(connected, so_far)
+            logger.warning("%s cannot be used: %s; %s", what, shown(cause, MOST_SHOWN), state)
 
     def report_back(self, index: int, connected: int) -> None:
         """Report that a master is back, if it was reported as unusable."""
         if self._down.pop(index, None) is not None:
-            logger.warning("master %s is back: %s", self._masters[index].address, self._state(connected, False))
+            logger.warning("%s is back: %s", self._named(index), self._state(connected, False))
+
+    def _named(self, index: int) -> str:
+        """Return "master" and the address, or what the client calls its only master, such as a database."""
+        master = self._masters[index]
+        return f"{getattr(master, 'listed_as', 'master')} {master.address}"
 
     def _state(self, connected: int, so_far: bool) -> str:
         now = f"{connected} of {len(self._masters)} are connected{' so far' if so_far else ''}"
@@ -62,6 +67,8 @@ class MasterLog:
             before: traits of the last connection; None at the first.
             guarded: whether a guard decides which masters may vote.
         """
+        if traits.reports_itself:
+            return
         address = self._masters[index].address
         if not guarded and before is not None and before.run_id != traits.run_id:
             logger.warning("master %s is another server process than before; it may have lost locks", address)

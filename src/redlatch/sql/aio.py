@@ -22,7 +22,7 @@ class AsyncClient(OnDatabase, aio.AsyncClient):
 
     Args:
         database: a URL of SQLAlchemy for PostgreSQL, MySQL, MariaDB or SQLite, or an Engine or AsyncEngine. The client
-            opens connections of its own, in AUTOCOMMIT: one, and with PostgreSQL a second one while it connects.
+            opens one connection of its own, in AUTOCOMMIT.
         table: the table of locks, perhaps as "schema.table". Default "redlatch_lock". `create_table` makes it.
         mode: "table" keeps each lock in a row. "session" uses the locks that the database gives to a connection
             (advisory locks, GET_LOCK): they need no table, and the database frees them when the connection breaks.

@@ -9,7 +9,7 @@ from sqlalchemy.exc import DBAPIError
 
 from redlatch.errors import MasterRefused
 from redlatch.sql.backend import code_of
-from redlatch.sql.connection import OwnConnection, connect, text_of
+from redlatch.sql.connection import OwnConnection, text_of
 from redlatch.sql.database import Database
 from redlatch.sql.settings import SHEDLOCK, Settings
 from redlatch.wire.bridge import BackendLost
@@ -17,7 +17,7 @@ from redlatch.wire.bridge import BackendLost
 # How long a statement waits for a row that another transaction has locked, in milliseconds. MySQL counts in seconds.
 LOCK_WAIT_MS = 50
 
-# How often a connection of PostgreSQL is asked which backend it has.
+# How often a connection of PostgreSQL asks which backend it has.
 ROUNDS = 3
 
 # A table or a column does not exist: SQLSTATEs of PostgreSQL; numbers of MySQL and MariaDB; a result code of SQLite.
@@ -60,48 +60,51 @@ def refuse_replica(raw: sa.Connection, database: Database) -> None:
         raise BackendLost(f"{database.address} is a standby that takes no writes; name the primary")
 
 
-def is_pooled(database: Database, connection: OwnConnection) -> bool:
-    """Return whether a pooler stands before PostgreSQL; it takes a second connection for a moment."""
-    other = connect(database.engine)
-    try:
-        return several_backends(connection, other)
-    finally:
-        other.close()
+def why_shared(connection: OwnConnection) -> str:
+    """Return why a connection to PostgreSQL may have another backend for each transaction; "" if it has its own.
 
-
-def several_backends(first: OwnConnection, second: OwnConnection) -> bool:
-    """Return whether a pooler stands before PostgreSQL that gives each transaction to any of several backends.
-
-    Without a pooler, two connections that are open at the same time have different backends, and each keeps its own.
+    One connection is enough to see a pooler: at the login it tells a number of its own, and not that of a backend. Two
+    connections could need two backends at once, and wait for each other while the application waits for both. A pooler
+    that gives a client the same backend until its end looks the same.
     """
+    told = connection.run(lambda raw: _told_pid(raw.connection.driver_connection))
+    if told is None:
+        driver = connection.run(lambda raw: raw.dialect.driver)
+        return f"is reached with a driver ({driver}) that does not tell its backend"
     asks = sa.text("SELECT pg_backend_pid()")
+    pids = {connection.run(lambda raw: raw.execute(asks).scalar_one()) for _ in range(ROUNDS)}
+    return "" if pids == {told} else "is behind a pooler"
 
-    def pid(connection: OwnConnection) -> int:
-        return int(connection.run(lambda raw: raw.execute(asks).scalar_one()))
 
+def _told_pid(raw: Any) -> int | None:
+    """Return the number of the backend that a driver was told at the login; None if it does not show it."""
+    if hasattr(raw, "get_server_pid"):
+        return int(raw.get_server_pid())
+    pid = getattr(getattr(raw, "info", None), "backend_pid", None)
+    return None if pid is None else int(pid)
+
+
+def refuse_statement_pooling(connection: OwnConnection, database: Database) -> None:
+    """Refuse a pooler that gives each statement to any backend. It closes a connection that begins a transaction."""
     try:
-        firsts, seconds = set(), set()
-        for _ in range(ROUNDS):
-            firsts.add(pid(first))
-            second.run(lambda raw: raw.execute(sa.text("BEGIN")))
-            seconds.add(pid(second))
-            # The backend of the second one is taken now, so a pooler must have another one for the first one.
-            firsts.add(pid(first))
-            second.run(lambda raw: raw.execute(sa.text("COMMIT")))
-            seconds.add(pid(second))
+        connection.run(lambda raw: raw.exec_driver_sql("BEGIN"))
+        connection.run(lambda raw: raw.exec_driver_sql("COMMIT"))
     except DBAPIError as error:
-        if error.connection_invalidated:
+        # psycopg2 does not show what the pooler says before it closes the connection.
+        unsaid = error.connection_invalidated and connection.run(lambda raw: raw.dialect.driver) == "psycopg2"
+        if "statement pooling" not in text_of(error) and not unsaid:
             raise
-        # A pooler that refuses a statement.
-        return True
-    return len(firsts) > 1 or len(seconds) > 1 or bool(firsts & seconds)
+        raise MasterRefused(
+            f"{database.address} is behind a pooler that allows no transactions (statement pooling); set pool_mode = "
+            "transaction there, or connect to the server itself"
+        ) from error
 
 
-def refuse_pooler(database: Database) -> NoReturn:
-    """Refuse a pooler for locks of a session."""
+def refuse_shared(database: Database, why: str) -> NoReturn:
+    """Refuse a connection that may have another backend for each transaction, for locks of a session."""
     raise MasterRefused(
-        f"{database.address} is behind a pooler that gives each transaction to any backend, so a lock of a session "
-        "would belong to nobody; connect to the server itself, or use mode='table'"
+        f"{database.address} {why}, and there each transaction may have another backend, so a lock of a session would "
+        "belong to nobody; connect to the server itself with psycopg, psycopg2 or asyncpg, or use mode='table'"
     )
 
 

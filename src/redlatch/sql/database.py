@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import sqlalchemy
-from sqlalchemy.engine import Engine, make_url
+from sqlalchemy.engine import Dialect, Engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
@@ -23,6 +23,9 @@ _TIMEOUTS = {
     "asyncmy": "connect_timeout",
     "aiomysql": "connect_timeout",
 }
+
+# What an engine does without: a look-up of types for each client, in a transaction, which some poolers refuse.
+_PLAIN = {driver: {"use_native_hstore": False} for driver in ("psycopg", "psycopg2")}
 
 FAMILIES = ("postgresql", "mysql", "mariadb", "sqlite")
 
@@ -79,18 +82,25 @@ def _limits_of(url: sqlalchemy.URL, driver: str) -> dict[str, Any]:
     return {} if name is None or name in url.query else {name: CONNECT_SECONDS}
 
 
+def _options_of(dialect: Dialect | type[Dialect]) -> dict[str, Any]:
+    """Return the options of an engine of ours: SQLAlchemy, too, sends no BEGIN on a new connection of PostgreSQL."""
+    return {"isolation_level": "AUTOCOMMIT", **_PLAIN.get(dialect.driver, {})} if dialect.name == "postgresql" else {}
+
+
 def _engine_of(database: object) -> Engine | AsyncEngine:
     try:
         if isinstance(database, Engine):
-            return sqlalchemy.create_engine(database.url, pool=_without_pool(database))
+            pool = _without_pool(database)
+            return sqlalchemy.create_engine(database.url, pool=pool, **_options_of(database.dialect))
         if isinstance(database, AsyncEngine):
-            return create_async_engine(database.url, pool=_without_pool(database.sync_engine))
+            pool = _without_pool(database.sync_engine)
+            return create_async_engine(database.url, pool=pool, **_options_of(database.dialect))
         if not isinstance(database, (str, sqlalchemy.URL)):
             what = type(database).__name__
             raise TypeError(f"database: a URL, an Engine or an AsyncEngine is needed, not {what}")
         url = make_url(database)
         dialect = url.get_dialect()
-        options: dict[str, Any] = {"poolclass": NullPool, "connect_args": _limits_of(url, dialect.driver)}
+        options = {"poolclass": NullPool, "connect_args": _limits_of(url, dialect.driver), **_options_of(dialect)}
         asynchronous = dialect.is_async
         return create_async_engine(url, **options) if asynchronous else sqlalchemy.create_engine(url, **options)
     except (ArgumentError, NoSuchModuleError, ValueError):

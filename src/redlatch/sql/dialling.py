@@ -12,16 +12,18 @@ from redlatch.errors import MasterQuarantined
 from redlatch.sql import shedlock
 from redlatch.sql.backend import Store, Translator
 from redlatch.sql.checks import (
-    is_pooled,
     prepare,
     refuse_galera,
-    refuse_pooler,
     refuse_replica,
+    refuse_shared,
+    refuse_statement_pooling,
     refuse_without_table,
+    why_shared,
 )
 from redlatch.sql.connection import OwnConnection, connect, text_of
 from redlatch.sql.database import Database
 from redlatch.sql.history import History, life_of
+from redlatch.sql.notices import Notices
 from redlatch.sql.rows import MySQLRows, Rows
 from redlatch.sql.sessions import MySQLSession, PostgresSession
 from redlatch.sql.settings import SHEDLOCK, Settings
@@ -33,7 +35,7 @@ from redlatch.wire.connect import Connection, HandshakeExtension
 from redlatch.wire.net import now_ns
 from redlatch.wire.traits import Traits
 
-# How long connecting may take, in seconds: a dozen statements, and perhaps a second connection.
+# How long connecting may take, in seconds: a dozen statements.
 LONGEST_DIAL = 10.0
 
 logger = logging.getLogger("redlatch")
@@ -48,6 +50,8 @@ class DatabaseTraits(Traits):
         history: what the client remembers of the database.
         doubted_ns: locks granted before this time may be gone, in ns since boot; 0 if no lock is in doubt.
     """
+
+    reports_itself = True
 
     def __init__(self, identity: str, tracks: bool, history: History, doubted_ns: int) -> None:
         super().__init__({"run_id": identity, "role": "master"}, 3, tracks)
@@ -80,6 +84,7 @@ class DatabaseDial:
         self._settings = settings
         self._history = History(database.address, settings.by_session)
         self._opening = threading.Lock()
+        self._said_polling = False
 
     def __call__(
         self, database: Any, timeout: float, tracking: bool, extension: HandshakeExtension | None
@@ -124,21 +129,37 @@ class DatabaseDial:
     def _examine(self, database: Database, connection: OwnConnection, tracking: bool) -> Translator:
         family, settings = database.family, self._settings
         # Look for a pooler first: what is set behind one stays set for other clients.
-        pooled = family == "postgresql" and is_pooled(database, connection)
-        connection.run(lambda raw: prepare(raw, family, settings, pooled))
+        shared = why_shared(connection) if family == "postgresql" else ""
+        if shared:
+            refuse_statement_pooling(connection, database)
+            if settings.by_session:
+                refuse_shared(database, shared)
+        connection.run(lambda raw: prepare(raw, family, settings, bool(shared)))
         life = connection.run(lambda raw: life_of(raw, database))
         if not settings.by_session:
             connection.run(self._history.read_clock)
         doubt = self._history.doubt_about(life)
         connection.run(lambda raw: refuse_replica(raw, database))
         if settings.by_session:
-            if pooled:
-                refuse_pooler(database)
             connection.run(lambda raw: refuse_galera(raw, database))
         else:
             connection.run(lambda raw: refuse_without_table(raw, database, settings))
-        notices = connection.listen(settings.channel) if tracking and family == "postgresql" and not pooled else None
-        return Translator(connection, _store_of(connection, family, settings), notices, self._history, life, doubt)
+        notices = self._listen(database, connection, shared) if tracking and family == "postgresql" else None
+        store = _store_of(connection, family, settings)
+        return Translator(connection, store, notices, self._history, life, doubt)
+
+    def _listen(self, database: Database, connection: OwnConnection, shared: str) -> Notices | None:
+        """Listen to releases if the connection keeps its backend; otherwise say once why waiters poll."""
+        notices = None if shared else connection.listen(self._settings.channel)
+        if notices is None and not self._said_polling:
+            self._said_polling = True
+            why = shared or f"is reached with a driver ({database.engine.dialect.driver}) that hears no notices"
+            logger.warning(
+                "database %s: LISTEN does not work, because it %s: waiters ask again after the pauses of retry",
+                database.address,
+                why,
+            )
+        return notices
 
 
 def _store_of(connection: OwnConnection, family: str, settings: Settings) -> Store:

@@ -67,6 +67,7 @@ class Traits:
             Only a bridge says so; for a server of Redis the guard decides.
         report: what the extension of the handshake returned; None without an extension.
         scripts: whether commands call scripts there (see `scriptless`).
+        reports_itself: whether the log already has what a service owner should know of this server, in its own words.
     """
 
     reply_error, described = staticmethod(reply_error), staticmethod(described)
@@ -74,6 +75,7 @@ class Traits:
     report: Any = None
     doubted_ns = 0
     scripts = True
+    reports_itself = False
 
     def __init__(self, info: dict[str, str], protocol: int, tracking: bool = False) -> None:
         self.run_id = info.get("run_id", "")
