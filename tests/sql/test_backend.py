@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sqlite3
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +13,11 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from redlatch.sql import backend
-from redlatch.sql.backend import TRIES, Translator, code_of, is_busy, is_over
+from redlatch.sql.backend import BUSY_MS, STAYS_BUSY_NS, TRIES, Translator
 from redlatch.sql.connection import CLOSED
+from redlatch.sql.files import REPLACED, file_at
 from redlatch.sql.history import History, Life
-from redlatch.votes.scripts import ACQUIRE_FENCED, EXTEND, LOCKED, OWNED, RELEASE
+from redlatch.votes.scripts import ACQUIRE_FENCED, CONFIRM, EXTEND, LOCKED, OWNED, RELEASE
 from redlatch.wire.bridge import BackendLost
 
 
@@ -142,6 +144,17 @@ def translator(connection: FakeConnection, store: Store, history: History) -> Tr
     return Translator(connection, store, FakeNotices(), history, Life("db", 0.0))
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / "locks.db").write_bytes(b"")
+    return tmp_path / "locks.db"
+
+
+@pytest.fixture
+def of_file(connection: FakeConnection, store: Store, history: History, path: Path) -> Translator:
+    return Translator(connection, store, None, history, Life("db", 0.0), file=file_at(str(path)))
+
+
 def script(translator: Translator, which: Any, *words: bytes) -> bytes:
     return translator.answer([b"EVALSHA", which.sha, b"1", *words])
 
@@ -167,6 +180,54 @@ def test_an_attempt_on_a_busy_row_is_refused_at_once(translator: Translator, sto
     store.failures = [BUSY_ERROR]
     assert translator.answer([b"SET", b"k", b"t", b"NX", b"PX", b"1000"]) == b"_\r\n"
     assert store.calls == 1
+
+
+def test_a_question_or_a_second_round_on_a_busy_row_ends_no_acquire(translator: Translator, store: Store) -> None:
+    """A waiter would raise an exception instead of waiting for its timeout."""
+    store.failures = [BUSY_ERROR]
+    assert translator.answer([b"PTTL", b"k"]) == b":%d\r\n" % BUSY_MS
+    store.owner, store.failures = b"t", [BUSY_ERROR]
+    assert script(translator, CONFIRM, b"k", b"k", b"t", b"1", b"2") == b":0\r\n"
+    assert store.calls == 2
+
+
+def test_a_file_that_was_locked_counts_as_locked_for_commands_that_came_meanwhile(
+    of_file: Translator, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise each would wait for the same writer, one after the other, until the last ones have no time left."""
+    now = [10**12]
+    monkeypatch.setattr(backend, "now_ns", lambda: now[0])
+    store.failures = [BUSY_ERROR]
+    for name in (b"k", b"l", b"m"):
+        assert of_file.answer([b"SET", name, b"t", b"NX", b"PX", b"1000"]) == b"_\r\n"
+    assert store.calls == 1
+    # A release asks all the same.
+    assert script(of_file, RELEASE, b"k", b"t") == b":0\r\n"
+    now[0] += STAYS_BUSY_NS
+    assert of_file.answer([b"SET", b"k", b"t", b"NX", b"PX", b"1000"]) == b"+OK\r\n"
+
+
+def test_a_row_that_was_locked_says_nothing_about_others(translator: Translator, store: Store) -> None:
+    store.failures = [BUSY_ERROR]
+    assert translator.answer([b"SET", b"k", b"t", b"NX", b"PX", b"1000"]) == b"_\r\n"
+    assert translator.answer([b"SET", b"l", b"t", b"NX", b"PX", b"1000"]) == b"+OK\r\n"
+
+
+@pytest.mark.parametrize("holds", [False, True])
+def test_a_reply_of_a_file_that_was_replaced_is_void(
+    of_file: Translator, store: Store, path: Path, holds: bool
+) -> None:
+    if holds:
+        of_file.answer([b"SET", b"k", b"t", b"NX", b"PX", b"60000"])
+    path.unlink()
+    with pytest.raises(BackendLost, match=REPLACED) as lost:
+        of_file.answer([b"SET", b"l", b"t", b"NX", b"PX", b"1000"])
+    assert lost.value.voids
+    if holds:
+        # No command may come while a lock is held.
+        with socket.socket() as sock, pytest.raises(BackendLost, match=REPLACED) as lost:
+            of_file.wait(sock)
+        assert lost.value.voids
 
 
 def test_a_release_of_a_busy_row_is_tried_again(translator: Translator, store: Store) -> None:
@@ -244,27 +305,3 @@ def test_a_clock_that_was_set_forward_voids_locks(
     with pytest.raises(BackendLost, match="set forward") as lost:
         script(translator, OWNED, b"k", b"t")
     assert lost.value.voids
-
-
-@pytest.mark.parametrize(
-    ("given", "code", "busy", "over"),
-    [
-        (error(1213, "deadlock"), 1213, True, False),
-        (error(1205, "timeout", sqlstate="HY000"), 1205, True, False),
-        (error("lock timeout", sqlstate="55P03"), "55P03", True, False),
-        (error("deadlock", pgcode="40P01"), "40P01", True, False),
-        (error("locked", sqlite_errorcode=5), 5, True, False),
-        (error("snapshot", sqlite_errorcode=5 | 2 << 8), 5 | 2 << 8, True, False),
-        (error("standby", sqlstate="25006"), "25006", False, True),
-        (error("no code"), None, False, True),
-        (error(1146, "no table"), 1146, False, False),
-    ],
-)
-def test_what_a_code_means(given: DBAPIError, code: object, busy: bool, over: bool) -> None:
-    assert (code_of(given), is_busy(given), is_over(given)) == (code, busy, over)
-
-
-def test_a_connection_that_broke_is_not_busy() -> None:
-    broken = error(1205, "x")
-    broken.connection_invalidated = True
-    assert not is_busy(broken) and is_over(broken)

@@ -1,4 +1,4 @@
-"""The commands of the engine for a store of locks in a database, and what the errors of databases mean."""
+"""The commands of the engine for a store of locks in a database."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Protocol, TypeVar
 
 from sqlalchemy.exc import DBAPIError
 
-from redlatch.sql.connection import OwnConnection, text_of
+from redlatch.sql.connection import OwnConnection, is_busy, is_over, text_of
+from redlatch.sql.files import REPLACED, DatabaseFile
 from redlatch.sql.history import History, Life
 from redlatch.sql.notices import Notices
 from redlatch.votes.commands import GONE
@@ -32,15 +33,14 @@ MOST_WATCHED = 65_536
 # Not the generator that the application shares, which it may have seeded.
 _RANDOM = random.Random()
 
-# A row, a table or a whole database is locked by another transaction, or that transaction and ours waited for each
-# other: SQLSTATEs of PostgreSQL; numbers of MySQL and MariaDB; result codes of SQLite.
-BUSY = {"55P03", "40P01", "40001", 1205, 1213, 1020, 5, 6}
-
-# The server has become a standby, or shuts down. Another connection may lead to another server.
-ENDING = {"25006", "57P01", "57P02", "57P03", 1290, 1792, 1836, 1053}
-
 # How often a command that must not fail is tried again while the row is busy, and how long to wait first, in seconds.
 TRIES, FIRST_PAUSE = 6, 0.005
+
+# For how long a busy row, or a busy database of SQLite, counts as held when a waiter asks, in milliseconds.
+BUSY_MS = 50
+
+# For how long a file of SQLite counts as locked after it was found locked, for commands that came meanwhile.
+STAYS_BUSY_NS = 5 * MILLISECOND
 
 OK, NOTHING = b"+OK\r\n", b"_\r\n"
 
@@ -86,6 +86,7 @@ class Translator:
         history: what the client remembers of the database.
         life: of the server. Also an attribute.
         doubt: why locks of the former connection may be gone; "" for no doubt. Also an attribute.
+        file: that the connection has open; None if it leads to a server.
     """
 
     def __init__(
@@ -96,7 +97,9 @@ class Translator:
         history: History,
         life: Life,
         doubt: str = "",
+        file: DatabaseFile | None = None,
     ) -> None:
+        self._file = file
         self.notices = notices
         self.life = life
         self.doubt = doubt
@@ -110,6 +113,8 @@ class Translator:
         self._watched: set[bytes] = set()
         # Some are watched no more.
         self._too_many = False
+        # Until when the whole file of SQLite counts as locked.
+        self._busy_ns = 0
         self._scripts: dict[bytes, Callable[[list[bytes]], bytes]] = {
             RELEASE.sha: self._release,
             EXTEND.sha: self._extend,
@@ -128,13 +133,19 @@ class Translator:
     def answer(self, words: list[bytes]) -> bytes:
         """Perform one command and return the reply."""
         with self._ending():
-            try:
-                self._look_at_clock()
-                return self._perform(words)
-            except DBAPIError as error:
-                if is_over(error):
-                    raise
-                return failure(RuntimeError(text_of(error)))
+            reply = self._reply_to(words)
+            # A reply of a file that was replaced meanwhile is void.
+            self._look_at_file()
+            return reply
+
+    def _reply_to(self, words: list[bytes]) -> bytes:
+        try:
+            self._look_at_clock()
+            return self._perform(words)
+        except DBAPIError as error:
+            if is_over(error):
+                raise
+            return failure(RuntimeError(text_of(error)))
 
     def _perform(self, words: list[bytes]) -> bytes:
         if words[0] == b"SET":
@@ -157,6 +168,7 @@ class Translator:
                 # No command may come while a lock is held.
                 self._store.tick()
                 self._look_at_clock()
+                self._look_at_file()
 
     def changes(self) -> Iterable[bytes | None]:
         if self.notices is None:
@@ -190,6 +202,11 @@ class Translator:
             if doubt:
                 raise BackendLost(doubt, voids=True)
 
+    def _look_at_file(self) -> None:
+        """Check that the file of the connection is still the one that other processes open."""
+        if self._file is not None and self._file.is_replaced():
+            raise BackendLost(REPLACED, voids=True)
+
     def _granted(self, ttl_ms: int) -> None:
         self._held_ns = max(self._held_ns, now_ns() + ttl_ms * MILLISECOND)
 
@@ -215,7 +232,7 @@ class Translator:
 
     def _confirm(self, words: list[bytes]) -> bytes:
         key, _, token, first, last = words
-        return _integer(self._retry_while_busy(lambda: self._store.confirm(key, token, int(first), int(last))))
+        return _integer(self._try(lambda: self._store.confirm(key, token, int(first), int(last)), False))
 
     def _extend(self, words: list[bytes]) -> bytes:
         key, token, ttl_ms = words
@@ -247,13 +264,16 @@ class Translator:
                 self._too_many = True
             self._watched.add(key)
         self._noted = False
-        left = self._retry_while_busy(lambda: self._store.left_ms(key))
+        busy: int | None = BUSY_MS
+        left = self._try(lambda: self._store.left_ms(key), busy)
         return _integer(GONE if left is None else left)
 
     def _try(self, call: Callable[[], Result], busy: Result) -> Result:
         """Return the result of a call, or another result if the row is busy."""
+        if now_ns() < self._busy_ns:
+            return busy
         try:
-            return call()
+            return self._ask(call)
         except DBAPIError as error:
             if not is_busy(error):
                 raise
@@ -262,7 +282,7 @@ class Translator:
     def _retry_while_busy(self, call: Callable[[], Result]) -> Result:
         """Return the result of a call; try again for a short time while the row is busy."""
         pause = FIRST_PAUSE
-        for _ in range(TRIES):
+        for _ in range(0 if now_ns() < self._busy_ns else TRIES):
             try:
                 return call()
             except DBAPIError as error:
@@ -270,7 +290,19 @@ class Translator:
                     raise
             time.sleep(pause * _RANDOM.uniform(0.5, 1.0))
             pause *= 2
-        return call()
+        return self._ask(call)
+
+    def _ask(self, call: Callable[[], Result]) -> Result:
+        """Return the result of a call; remember for a moment if the whole file was locked.
+
+        Otherwise each command that has come meanwhile would wait for the same writer, one after the other.
+        """
+        try:
+            return call()
+        except DBAPIError as error:
+            if self._file is not None and is_busy(error):
+                self._busy_ns = now_ns() + STAYS_BUSY_NS
+            raise
 
 
 def _integer(number: int) -> bytes:
@@ -283,32 +315,3 @@ def _is_hex(name: str) -> bool:
     except ValueError:
         # A notice of somebody else on this channel.
         return False
-
-
-def code_of(error: DBAPIError) -> object:
-    """Return the code of an error: the SQLSTATE of PostgreSQL, the number of MySQL, or the result code of SQLite."""
-    original = error.orig
-    arguments = getattr(original, "args", ())
-    # The number comes first: some drivers of MySQL also have a SQLSTATE, which says less.
-    if arguments and isinstance(arguments[0], int):
-        return arguments[0]
-    for name in ("sqlstate", "pgcode", "sqlite_errorcode"):
-        code = getattr(original, name, None)
-        if code is not None:
-            return code
-    return None
-
-
-def is_busy(error: DBAPIError) -> bool:
-    """Return whether another transaction is in the way."""
-    code = code_of(error)
-    if hasattr(error.orig, "sqlite_errorcode") and isinstance(code, int):
-        # An extended result code has the plain one in its lowest byte.
-        code &= 0xFF
-    return not error.connection_invalidated and code in BUSY
-
-
-def is_over(error: DBAPIError) -> bool:
-    """Return whether the connection can no longer be used."""
-    code = code_of(error)
-    return error.connection_invalidated or code is None or code in ENDING

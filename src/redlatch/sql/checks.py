@@ -8,8 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from redlatch.errors import MasterRefused
-from redlatch.sql.backend import code_of
-from redlatch.sql.connection import OwnConnection, text_of
+from redlatch.sql.connection import OwnConnection, code_of, is_busy, text_of
 from redlatch.sql.database import Database
 from redlatch.sql.settings import SHEDLOCK, Settings
 from redlatch.wire.bridge import BackendLost
@@ -121,12 +120,17 @@ def refuse_galera(raw: sa.Connection, database: Database) -> None:
 
 
 def refuse_without_table(raw: sa.Connection, database: Database, settings: Settings) -> None:
-    """Refuse a database without our table, or with another one of its name."""
+    """Refuse a database without our table, or with another one of its name.
+
+    A table that another transaction has locked is not looked at. Then its commands are busy, too, and waiters wait.
+    """
     table = settings.table
     assert table is not None
     try:
         raw.execute(sa.select(table).limit(0))
     except DBAPIError as error:
+        if is_busy(error):
+            return
         code, said = code_of(error), text_of(error)
         if code in NO_TABLE or (code == SQLITE_ERROR and said.startswith("no such table")):
             cure = "make it as ShedLock documents it"

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from redlatch.errors import ConfigurationError
+from redlatch.sql.files import refuse_private
 
 # How long a driver connects, in whole seconds, and the names of that argument.
 CONNECT_SECONDS = 5
@@ -58,8 +59,8 @@ class Database:
         backend = url.get_backend_name()
         if backend not in FAMILIES:
             raise ConfigurationError(f"database: {backend} is not supported; use one of {', '.join(FAMILIES)}")
-        if backend == "sqlite" and (url.database or ":memory:") == ":memory:":
-            raise ConfigurationError("database: only one connection sees a database in memory; name a file")
+        if backend == "sqlite":
+            refuse_private(url)
         self.family = "mysql" if backend == "mariadb" else backend
         # Several hosts, or the folder of a socket, are an option of the URL.
         hosts = {name: value for name, value in url.query.items() if name in ("host", "unix_socket")}

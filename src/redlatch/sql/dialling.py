@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from typing import Any
 
@@ -22,7 +23,8 @@ from redlatch.sql.checks import (
 )
 from redlatch.sql.connection import OwnConnection, connect, text_of
 from redlatch.sql.database import Database
-from redlatch.sql.history import History, life_of
+from redlatch.sql.files import REPLACED, DatabaseFile, file_at, path_of
+from redlatch.sql.history import History, life_of, life_of_file
 from redlatch.sql.notices import Notices
 from redlatch.sql.rows import MySQLRows, Rows
 from redlatch.sql.sessions import MySQLSession, PostgresSession
@@ -85,6 +87,8 @@ class DatabaseDial:
         self._history = History(database.address, settings.by_session)
         self._opening = threading.Lock()
         self._said_polling = False
+        # The last one that was opened; None if the database is a server.
+        self._file: DatabaseFile | None = None
 
     def __call__(
         self, database: Any, timeout: float, tracking: bool, extension: HandshakeExtension | None
@@ -112,22 +116,38 @@ class DatabaseDial:
             raise BackendLost("the last attempt to connect has not ended yet")
         try:
             return self._open(database, tracking)
+        except DBAPIError as error:
+            raise BackendLost(text_of(error)) from error
         finally:
             self._opening.release()
 
     def _open(self, database: Database, tracking: bool) -> Translator:
+        if database.family == "sqlite":
+            self._file = self._find_file(database)
         connection = connect(database.engine)
         try:
+            if self._file is not None and self._file.is_replaced():
+                raise BackendLost(REPLACED)
             return self._examine(database, connection, tracking)
-        except DBAPIError as error:
-            connection.close()
-            raise BackendLost(text_of(error)) from error
         except BaseException:
             connection.close()
             raise
 
+    def _find_file(self, database: Database) -> DatabaseFile:
+        """Return the file of a database of SQLite, before the connection opens it that stays."""
+        if self._file is not None and not os.path.exists(self._file.path):
+            # SQLite would make an empty file there.
+            raise BackendLost("its file was deleted; put it back, or call create_table() again")
+        table = self._settings.table
+        assert table is not None
+        connection = connect(database.engine)
+        try:
+            return file_at(connection.run(lambda raw: path_of(raw, database.address, table)))
+        finally:
+            connection.close()
+
     def _examine(self, database: Database, connection: OwnConnection, tracking: bool) -> Translator:
-        family, settings = database.family, self._settings
+        family, settings, file = database.family, self._settings, self._file
         # Look for a pooler first: what is set behind one stays set for other clients.
         shared = why_shared(connection) if family == "postgresql" else ""
         if shared:
@@ -135,7 +155,7 @@ class DatabaseDial:
             if settings.by_session:
                 refuse_shared(database, shared)
         connection.run(lambda raw: prepare(raw, family, settings, bool(shared)))
-        life = connection.run(lambda raw: life_of(raw, database))
+        life = connection.run(lambda raw: life_of(raw, database)) if file is None else life_of_file(file)
         if not settings.by_session:
             connection.run(self._history.read_clock)
         doubt = self._history.doubt_about(life)
@@ -146,7 +166,7 @@ class DatabaseDial:
             connection.run(lambda raw: refuse_without_table(raw, database, settings))
         notices = self._listen(database, connection, shared) if tracking and family == "postgresql" else None
         store = _store_of(connection, family, settings)
-        return Translator(connection, store, notices, self._history, life, doubt)
+        return Translator(connection, store, notices, self._history, life, doubt, file)
 
     def _listen(self, database: Database, connection: OwnConnection, shared: str) -> Notices | None:
         """Listen to releases if the connection keeps its backend; otherwise say once why waiters poll."""

@@ -8,13 +8,14 @@ are in doubt until the database confirms their locks (see `redlatch.quorum.polic
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from redlatch.guard.clock import Leap, Offset
 from redlatch.sql.database import Database
+from redlatch.sql.files import REPLACED, DatabaseFile
 from redlatch.sql.table import now_us
 from redlatch.votes.units import SECOND
 from redlatch.wire.net import now_ns
@@ -27,23 +28,21 @@ READ_EVERY_NS = SECOND
 # The share of the time by which the database's clock may go wrong, as the default of `drift_factor`.
 DRIFT = 0.01
 
-# How far two computed starts of one server may differ, in seconds: MySQL reports its uptime in whole seconds.
+# How far two computed starts of one server of MySQL may differ, in seconds: it reports its uptime in whole seconds.
 SAME_START = 1.2
 
-_IDENTITIES = {
-    # The timeline changes with each promotion of a standby.
-    "postgresql": (
-        "SELECT system_identifier::text || ':' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) "
-        "FROM pg_control_system()"
-    ),
-    "mysql": "SELECT CONCAT(@@hostname, ':', @@port, ':', @@datadir)",
-}
+# The timeline changes with each promotion of a standby. The start is exact: the server keeps it as a number.
+_POSTGRESQL = (
+    "SELECT system_identifier::text || ':' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) "
+    "FROM pg_control_system()",
+    "SELECT extract(epoch FROM pg_postmaster_start_time())::float8",
+)
 
-_STARTS = {
-    "postgresql": "SELECT extract(epoch FROM pg_postmaster_start_time())::float8",
-    "mysql": "SHOW GLOBAL STATUS LIKE 'Uptime'",
-}
-
+# MySQL has the first variable, and some versions of MariaDB have the second one. SHOW leaves out unknown ones.
+_MYSQL = (
+    "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('server_uuid', 'server_uid', 'hostname', 'port', 'datadir')",
+    "SHOW GLOBAL STATUS WHERE Variable_name IN ('Uptime', 'Connections')",
+)
 
 # The clock, whatever the time zone of the connection.
 _CLOCK = sa.select(now_us())
@@ -56,20 +55,39 @@ class Life(NamedTuple):
     Args:
         identity: names the server and the history of its data.
         started: when it was started, in seconds by its own clock; 0.0 if that is not known.
+        spread: how far `started` may differ within one life, in seconds.
+        connections: how many connections it has had since its start; 0 if that is not known.
+        another: what it means if a former connection had another identity.
     """
 
     identity: str
     started: float
+    spread: float = 0.0
+    connections: int = 0
+    another: str = "it is another server than before, or its data have another history; it may have lost locks"
+
+    def is_another_start(self, former: Life) -> bool:
+        """Return whether the server was started again since a former connection."""
+        return abs(former.started - self.started) > self.spread or self.connections < former.connections
 
 
 def life_of(raw: sa.Connection, database: Database) -> Life:
-    """Ask the server for its identity and its start."""
-    identity = _answer(raw, _IDENTITIES.get(database.family), 0)
-    answer = _answer(raw, _STARTS.get(database.family), -1)
-    started = float(answer or 0.0)
-    if answer is not None and database.family == "mysql":
-        started = clock_us(raw) / 1_000_000 - started
-    return Life(str(identity or database.address), started)
+    """Ask a server of PostgreSQL, MySQL or MariaDB for its identity and its start."""
+    if database.family == "postgresql":
+        names, starts = (_answer(raw, question) for question in _POSTGRESQL)
+        return Life(str(names[0][0]) if names else database.address, float(starts[0][0]) if starts else 0.0)
+    variables, status = (_answer(raw, question) for question in _MYSQL)
+    identity = ":".join(sorted([f"{name}={value}" for name, value in variables]))
+    counts = {str(name): int(value) for name, value in status}
+    if not counts:
+        return Life(identity or database.address, 0.0)
+    return Life(identity, clock_us(raw) / 1_000_000 - counts["Uptime"], SAME_START, counts["Connections"])
+
+
+def life_of_file(file: DatabaseFile) -> Life:
+    """Return the life of a file of SQLite. Without a time of birth, no other connection has the same one."""
+    born = file.born_ns or f"opened {now_ns()}"
+    return Life(f"{file.path}:{file.device}:{file.inode}:{born}", 0.0, another=REPLACED)
 
 
 def clock_us(raw: sa.Connection) -> int:
@@ -77,16 +95,14 @@ def clock_us(raw: sa.Connection) -> int:
     return int(raw.execute(_CLOCK_OF_MYSQL if raw.dialect.name in ("mysql", "mariadb") else _CLOCK).scalar_one())
 
 
-def _answer(raw: sa.Connection, question: str | None, column: int) -> str | None:
-    """Return one column of the answer; None if there is no question, or the user may not ask."""
-    if question is None:
-        return None
+def _answer(raw: sa.Connection, question: str) -> list[Any]:
+    """Return the rows of an answer; none if the user may not ask."""
     try:
-        return str(raw.execute(sa.text(question)).one()[column])
+        return list(raw.execute(sa.text(question)).fetchall())
     except DBAPIError as error:
         if error.connection_invalidated:
             raise
-        return None
+        return []
 
 
 class History:
@@ -115,8 +131,8 @@ class History:
         if self._by_session:
             return "the connection has ended, and with it the locks of its session"
         if former.identity != life.identity:
-            return "it is another server than before, or its data have another history; it may have lost locks"
-        if abs(former.started - life.started) > SAME_START:
+            return life.another
+        if life.is_another_start(former):
             return "it was restarted; it may have lost locks"
         return ""
 

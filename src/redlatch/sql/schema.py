@@ -8,8 +8,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateTable
 
 from redlatch.errors import ConfigurationError, QuorumUnavailable
-from redlatch.sql.backend import code_of
-from redlatch.sql.connection import connect, text_of
+from redlatch.sql.connection import code_of, connect, text_of
 from redlatch.sql.database import Database
 from redlatch.sql.settings import REDLATCH, Settings
 from redlatch.wire.bridge import BackendLost

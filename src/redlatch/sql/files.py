@@ -1,0 +1,114 @@
+"""The file of a SQLite database: whether other processes share it, and whether its path still leads to it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from typing import NamedTuple
+from urllib.parse import parse_qs, unquote
+
+import sqlalchemy as sa
+
+from redlatch.errors import ConfigurationError, MasterRefused
+
+# What to do about a database that one process has for itself.
+CURE = "so a lock there excludes no other process; name a file, as in 'sqlite:////var/lib/app/locks.db'"
+
+REPLACED = "its file was replaced or deleted; the new one may not have its locks"
+
+# statx of Linux. The answer begins with a mask of what it has; the time of birth is at byte 80.
+_AT_FDCWD, _STATX_BTIME, _STATX_BYTES = -100, 0x800, 256
+_MASK, _BIRTH, _BIRTH_AT = "@I", "@qI", 80
+
+
+class DatabaseFile(NamedTuple):
+    """A file that a path led to.
+
+    While a connection has it open, no other file gets its number. Afterwards one may, with another time of birth.
+
+    Args:
+        path: its path.
+        device, inode: its number.
+        born_ns: its time of birth, in nanoseconds since 1970; 0 if the system does not tell it.
+    """
+
+    path: str
+    device: int
+    inode: int
+    born_ns: int
+
+    def is_replaced(self) -> bool:
+        """Return whether the path leads to another file now, or to none."""
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return True
+        return (found.st_dev, found.st_ino) != (self.device, self.inode)
+
+
+def file_at(path: str) -> DatabaseFile:
+    """Return the file that a path leads to.
+
+    Raises:
+        OSError: there is none.
+    """
+    found = os.stat(path)
+    return DatabaseFile(path, found.st_dev, found.st_ino, _born_ns(path, found))
+
+
+def _born_ns(path: str, found: os.stat_result) -> int:
+    born: float | None = getattr(found, "st_birthtime", None)
+    if born is not None:
+        return int(born * 1e9)
+    # Python shows the time of birth on Linux from 3.15 on.
+    statx = getattr(ctypes.CDLL(None), "statx", None)
+    answer = ctypes.create_string_buffer(_STATX_BYTES)
+    if statx is None or statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, answer) != 0:
+        return 0
+    seconds, rest = struct.unpack_from(_BIRTH, answer, _BIRTH_AT)
+    return seconds * 1_000_000_000 + rest if struct.unpack_from(_MASK, answer)[0] & _STATX_BTIME else 0
+
+
+def path_of(raw: sa.Connection, address: str, table: sa.Table) -> str:
+    """Return the path of the file that has a table, or that would get it.
+
+    Raises:
+        MasterRefused: it is no file that another process can open.
+    """
+    paths = {name: path or "" for _, name, path in raw.exec_driver_sql("PRAGMA database_list")}
+    path = paths.get(table.schema or _schema_of(raw, table.name, list(paths)), "")
+    # A database of the system "memdb" has a path, but no file.
+    if not os.path.exists(path):
+        raise MasterRefused(f"{address} is in memory or temporary, {CURE}")
+    return str(path)
+
+
+def _schema_of(raw: sa.Connection, table: str, schemas: list[str]) -> str:
+    """Return where SQLite finds a table without a schema: temporary tables hide those of files."""
+    if len(schemas) == 1:
+        # The usual case, which reads nothing: the database may be locked.
+        return schemas[0]
+    quote = raw.dialect.identifier_preparer.quote_identifier
+    for schema in ["temp", *schemas]:
+        if raw.exec_driver_sql(f"PRAGMA {quote(schema)}.table_info({quote(table)})").first() is not None:
+            return schema
+    return "main"
+
+
+def refuse_private(url: sa.URL) -> None:
+    """Refuse the URL of a database in memory, or of one that SQLite would use without locking its file.
+
+    Raises:
+        ConfigurationError: it is such a URL.
+    """
+    name, query = url.database or "", dict(url.query)
+    if name.startswith("file:"):
+        name, _, more = name.partition("?")
+        query |= {key: values[-1] for key, values in parse_qs(more).items()}
+        name = unquote(name.removeprefix("file:"))
+    options = {(key, str(value).lower()) for key, value in query.items()}
+    if name in ("", ":memory:") or options & {("mode", "memory"), ("vfs", "memdb")}:
+        raise ConfigurationError(f"database: a database in memory belongs to one process, {CURE}")
+    if ("vfs", "unix-none") in options or options & {("nolock", yes) for yes in ("1", "yes", "true", "on")}:
+        raise ConfigurationError("database: SQLite would not lock its file (nolock, vfs); leave out that option")
