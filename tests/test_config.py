@@ -74,7 +74,7 @@ def test_an_unknown_scheme_is_refused_with_the_known_ones(face: Face, url: str) 
 
 
 @faces
-@pytest.mark.parametrize("url", ["localhost:6379", "", "redis:localhost", "/run/redis.sock"])
+@pytest.mark.parametrize("url", ["localhost:6379", "redis:localhost", "/run/redis.sock"])
 def test_a_url_without_a_scheme_is_refused(face: Face, url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"^masters\[0\]: a URL without a scheme"):
         face([url])
@@ -90,6 +90,7 @@ def test_a_url_without_a_scheme_is_refused(face: Face, url: str) -> None:
         "redis://host/zero",
         "redis://host?socket_timeout=soon",
         "redis://host?no_such_option=1",
+        "redis://host?path=/run/a.sock",
         "unix://",
         b"redis://\xff",
     ],
@@ -106,7 +107,7 @@ def test_a_malformed_url_is_refused_with_its_place(face: Face, url: str | bytes)
         ("redis://host?no_such_option=1", "no connection has the option 'no_such_option'"),
         ("localhost:6379", "such as redis://localhost:6379"),
         ("redis://:pa#ss@host", "must be percent-encoded"),
-        ("redis://:pa/ss@host", "a '/' in a password as %2F"),
+        ("redis://:pa/ss@host", "'/' as %2F"),
     ],
 )
 def test_an_error_of_a_url_suggests_the_correct_form(face: Face, url: str, hint: str) -> None:
@@ -226,7 +227,6 @@ def test_a_replica_is_refused_by_the_first_use_too(implementation: impl.Implemen
         ("VALKEYS://u:p@host:1", "host:1", 0),
         ("redis://[::1]:7", "[::1]:7", 0),
         ("unix:///run/a.sock?db=3", "/run/a.sock", 3),
-        ("redis://host?path=/run/a.sock", "host:6379", 0),
         (b"redis://host", "host:6379", 0),
     ],
 )

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import redis
+import redis.asyncio
 import redis.exceptions
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -26,11 +27,12 @@ from support.faces import await_true
 from support.masters import SERVERS
 
 from redlatch.errors import ConfigurationError, MasterRefused
+from redlatch.masters.listed import masters_of
 from redlatch.masters.master import Master
 from redlatch.testing import embedded
 from redlatch.votes.commands import Release, pack
 from redlatch.wire import scripting
-from redlatch.wire.connect import Connection, Dialler
+from redlatch.wire.connect import Connection, Dialler, dial
 
 PASSWORD = "s3cr3tpw"
 
@@ -95,6 +97,32 @@ def test_a_dialled_socket_does_not_block_and_has_nothing_left_to_read(real: str)
 def test_a_connection_has_the_clients_name(real: str) -> None:
     with dialled(real) as connection:
         assert ask(connection, "CLIENT", "GETNAME") == b"redlatch"
+
+
+@pytest.mark.parametrize("form", ["url", "client"])
+def test_a_client_name_of_the_user_is_given(real: str, form: str) -> None:
+    url = f"{real}?client_name=shop-1"
+    given = url if form == "url" else redis.asyncio.Redis.from_url(url)
+    [master] = masters_of(given)
+    with contextlib.closing(dial(master, PATIENCE).sock) as sock:
+        sock.settimeout(PATIENCE)
+        sock.sendall(pack("CLIENT", "GETNAME"))
+        assert sock.recv(100) == b"$6\r\nshop-1\r\n"
+
+
+def test_protocol_2_is_spoken_where_it_is_asked_for(real: str) -> None:
+    with dialled(f"{real}/2?protocol=2") as connection:
+        assert (connection.traits.protocol, connection.traits.tracking) == (2, False)
+        said = ask(connection, "HELLO")
+        assert said[said.index(b"proto") + 1] == 2
+        assert b" db=2 " in ask(connection, "CLIENT", "INFO")
+
+
+def test_protocol_2_logs_in(guarded: str) -> None:
+    with dialled(f"{guarded}?protocol=2") as connection:
+        assert b" user=default " in ask(connection, "CLIENT", "INFO")
+    error = refusal(f"{guarded.replace(PASSWORD, 'wr0ngpw')}?protocol=2")
+    assert isinstance(error, redis.exceptions.AuthenticationError) and "wr0ngpw" not in str(error)
 
 
 def test_a_database_number_is_selected(real: str) -> None:

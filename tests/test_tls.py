@@ -12,6 +12,7 @@ import datetime
 import ipaddress
 import logging
 import pickle
+import socket
 import traceback
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from typing import Any
 
 import pytest
 import redis
+import redis.connection
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -306,6 +308,59 @@ def test_settings_of_a_redis_py_client_are_verified_too(
         cycle(client, name)
     with pytest.raises(ConfigurationError, match="give ssl_ca_certs"), Client(clients("stranger.crt")):
         raise AssertionError("it connected")
+
+
+class Rotating(redis.SSLConnection):
+    """Row 65: a class of the user, which reads its certificates for each connection."""
+
+    folder: Any = None
+
+    def _connect(self) -> Any:
+        self.certfile, self.keyfile = str(self.folder / "client.crt"), str(self.folder / "client.key")
+        self.ca_certs = str(self.folder / "authority.crt")
+        return super()._connect()  # type: ignore[no-untyped-call]
+
+
+def with_class(kind: type, urls: Any) -> Any:
+    options = [redis.connection.parse_url(url) for url in urls]
+    pools = [redis.ConnectionPool(**(each | {"connection_class": kind})) for each in options]
+    return [redis.Redis(connection_pool=pool) for pool in pools]
+
+
+def test_row_65_a_connection_class_of_the_user_brings_its_certificates(
+    connect: Face, tls: Any, certificates: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Rotating, "folder", certificates)
+    cycle(connect(with_class(Rotating, tls(clients="yes", password=PASSWORD))), name)
+
+
+def test_row_65_no_password_leaves_without_the_tls_of_the_clients_class(
+    connect: Face, certificates: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The listener speaks no TLS: it shows what would go over the line in the clear."""
+    monkeypatch.setattr(Rotating, "folder", certificates)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = connect(with_class(Rotating, ["redis://:s3cr3t@{}:{}".format(*listener.getsockname())]))
+        lock = client.lock(name).start("acquire", timeout=0.2)
+        far, _ = listener.accept()
+        with far:
+            far.settimeout(PATIENCE)
+            first = far.recv(65536)
+        assert first[:1] == b"\x16" and b"s3cr3t" not in first
+        with pytest.raises((QuorumUnavailable, LockError)):
+            lock.result(PATIENCE)
+
+
+def test_celerys_name_of_no_check_turns_verification_off(connect: Face, tls: Any, name: str) -> None:
+    cycle(connect(with_options(tls("elsewhere"), ssl_cert_reqs="CERT_NONE")), name)
+
+
+def test_celerys_name_of_the_check_verifies(connect: Face, tls: Any, certificates: Any, name: str) -> None:
+    cycle(
+        connect(with_options(tls(), ssl_cert_reqs="CERT_REQUIRED", ssl_ca_certs=certificates / "authority.crt")), name
+    )
+    with pytest.raises(QuorumUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+        connect(with_options(tls(), ssl_cert_reqs="CERT_REQUIRED")).lock(name).acquire()
 
 
 # --- secrets ---------------------------------------------------------------------------------------------

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import redis
 import redis.exceptions as redis_errors
-from support.faces import Face
+from support.faces import Face, await_true
 
-from redlatch import ConfigurationError, MasterQuarantined, MasterRefused, QuorumUnavailable
+from redlatch import ConfigurationError, Guard, MasterQuarantined, MasterRefused, QuorumUnavailable
 from redlatch.locks.connecting import cure_of
+from redlatch.masters.server import NO_CLUSTER
 from redlatch.testing import embedded
 
 Fleet = Callable[..., embedded.Masters]
@@ -24,7 +25,7 @@ Fleet = Callable[..., embedded.Masters]
         (redis_errors.AuthenticationError("WRONGPASS ..."), "password"),
         (redis_errors.NoPermissionError("NOPERM ..."), "right"),
         (redis_errors.ResponseError("ERR DB index is out of range"), "database"),
-        (redis_errors.ResponseError("CLUSTERDOWN Hash slot not served"), "no cluster"),
+        (redis_errors.ResponseError("CLUSTERDOWN Hash slot not served"), "no part of a cluster"),
         (ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"), "redis://"),
         (MasterRefused("it was left for others"), ""),
         (redis_errors.ResponseError("LOADING ..."), ""),
@@ -53,9 +54,27 @@ def test_a_database_that_does_not_exist_is_told(connect: Face, url: str) -> None
     assert "choose a database that the server has" in refusal(connect(f"{url}/999"))
 
 
-def test_a_node_of_a_cluster_is_told(connect: Face, fleet: Fleet) -> None:
-    masters = fleet(1, config={"cluster-enabled": "yes", "cluster-config-file": "nodes.conf"})
-    assert "give servers that are no cluster" in refusal(connect(masters.urls))
+@pytest.mark.parametrize("db", ["", "/1"])
+@pytest.mark.parametrize("guard", [None, Guard()])
+def test_a_node_of_a_cluster_is_refused(connect: Face, fleet: Fleet, db: str, guard: Guard | None) -> None:
+    """All slots are on the node, so every name works until the cluster grows."""
+    [url] = fleet(1, config={"cluster-enabled": "yes", "cluster-config-file": "nodes.conf"}).urls
+    with redis.Redis.from_url(url) as server:
+        server.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        await_true(lambda: b"cluster_state:ok" in server.execute_command("CLUSTER", "INFO"))
+        assert server.set("name", "value")
+    said = refusal(connect(f"{url}{db}", guard=guard))
+    assert said == f"masters[0]: {url.removeprefix('redis://')} is a node of a cluster; {NO_CLUSTER}"
+
+
+def test_one_node_of_a_cluster_among_others_is_refused_by_the_first_use(
+    connect: Face, urls: list[str], fleet: Fleet, name: str
+) -> None:
+    nodes = fleet(1, config={"cluster-enabled": "yes", "cluster-config-file": "nodes.conf"}).urls
+    with pytest.raises(ConfigurationError, match=r"^masters\[2\]: .* is a node of a cluster"):
+        client = connect([*urls[:2], *nodes], guard=None)
+        client.connect()
+        client.lock(name).acquire()
 
 
 def test_a_user_without_the_rights_is_told(connect: Face, url: str, name: str) -> None:

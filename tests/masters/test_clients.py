@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import gc
+import socket
 import weakref
 from typing import Any
 
 import pytest
 import redis
 import redis.asyncio
+import redis.asyncio.connection
 import redis.asyncio.sentinel
 import redis.connection as redis_connection
 import redis.sentinel
 
-from redlatch.errors import ConfigurationError
+from redlatch.errors import ConfigurationError, MasterRefused
 from redlatch.masters.clients import master_of_client
 from redlatch.masters.listed import masters_of
 
@@ -82,3 +84,163 @@ def test_the_master_keeps_no_pool_alive(module: Any) -> None:
 def test_a_client_of_a_unix_socket(module: Any) -> None:
     master = master_of_client(module.Redis(unix_socket_path="/run/a.sock", db=1), "masters[0]")
     assert (master.address, master.name, master.group) == ("/run/a.sock", "/run/a.sock/1", None)
+
+
+# --- classes of the user ---------------------------------------------------------------------------------
+
+
+class Tunnel(redis.Connection):
+    """A class that opens its socket itself."""
+
+    def __init__(self, through: str = "", **options: Any) -> None:
+        super().__init__(**options)  # type: ignore[no-untyped-call]
+        self.through = through
+
+    def _connect(self) -> Any:
+        return socket.create_connection(parted(self.through))
+
+
+class Rotating(redis.SSLConnection):
+    """Row 65: the name has no "SSL", and redlatch took it for a connection without TLS."""
+
+    def _connect(self) -> Any:
+        self.certfile, self.keyfile = None, None
+        return super()._connect()  # type: ignore[no-untyped-call]
+
+
+class Renamed(redis.SSLConnection):
+    """A class that changes nothing."""
+
+    def repr_pieces(self) -> Any:
+        return [("renamed", 1)]
+
+
+class LoggingIn(redis.SSLConnection):
+    """A class whose work redlatch would leave out."""
+
+    def on_connect(self) -> None:
+        super().on_connect()  # type: ignore[no-untyped-call]
+
+
+class Kept(redis.Connection):
+    """A class that ends its tunnel with the object, although its socket lives on."""
+
+    def __del__(self) -> None:
+        pass
+
+
+class Any_(redis.Connection):
+    """A class that may do anything."""
+
+    def __getattribute__(self, name: str) -> Any:
+        return super().__getattribute__(name)
+
+
+class AsyncTunnel(redis.asyncio.SSLConnection):
+    """A class for asyncio."""
+
+    async def _connect(self) -> None:
+        await super()._connect()  # type: ignore[no-untyped-call]
+
+
+class Managed(redis.sentinel.SentinelManagedSSLConnection):
+    """A class behind Sentinel."""
+
+    def _connect(self) -> Any:
+        return super()._connect()  # type: ignore[no-untyped-call]
+
+
+class KombusOwn(redis.sentinel.SentinelManagedConnection, redis.SSLConnection):
+    """As in kombu: a class without anything of its own."""
+
+
+class PlainPool(redis.ConnectionPool):
+    """A pool that changes no connection."""
+
+    def disconnect(self, inuse_connections: bool = True) -> None:
+        super().disconnect(inuse_connections)
+
+
+class ChangingPool(redis.BlockingConnectionPool):
+    """A pool that changes its connections."""
+
+    def make_connection(self) -> Any:
+        return super().make_connection()  # type: ignore[no-untyped-call]
+
+
+def parted(place: str) -> tuple[str, int]:
+    host, _, port = place.rpartition(":")
+    return host, int(port)
+
+
+def of_class(kind: type, pool: type[redis.ConnectionPool] = redis.ConnectionPool, **options: Any) -> redis.Redis:
+    return redis.Redis(connection_pool=pool(connection_class=kind, **options))
+
+
+def of_async_class(kind: type) -> redis.asyncio.Redis:
+    return redis.asyncio.Redis(connection_pool=redis.asyncio.ConnectionPool(connection_class=kind))
+
+
+def behind_sentinel(kind: type) -> redis.Redis:
+    return made(redis.sentinel).master_for("g", connection_class=kind)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("client", "kind"),
+    [
+        (of_class(Tunnel, through="h:1"), Tunnel),
+        (of_class(Rotating), Rotating),
+        (of_class(Renamed), redis.SSLConnection),
+        (of_class(redis.UnixDomainSocketConnection, path="/run/a"), redis.UnixDomainSocketConnection),
+        (of_async_class(redis.asyncio.SSLConnection), redis.SSLConnection),
+        (of_async_class(redis.asyncio.connection.Connection), redis.Connection),
+        (behind_sentinel(KombusOwn), redis.SSLConnection),
+        (of_class(Tunnel, PlainPool, through="h:1"), Tunnel),
+    ],
+)
+def test_row_65_a_class_of_the_user_opens_the_socket(client: Any, kind: type) -> None:
+    [master] = masters_of(client)
+    assert master._kind is kind
+
+
+@pytest.mark.parametrize(
+    ("client", "why"),
+    [
+        (of_class(LoggingIn), r"LoggingIn cannot be used, because redlatch does not call LoggingIn\.on_connect"),
+        (of_class(Kept), r"does not call Kept\.__del__"),
+        (of_class(Any_), r"does not call Any_\.__getattribute__"),
+        (of_async_class(AsyncTunnel), r"AsyncTunnel cannot be used, because it has its own AsyncTunnel\._connect"),
+        (behind_sentinel(Managed), r"Managed cannot be used, because it has its own Managed\._connect"),
+        (of_class(object), "object is no class of redis-py"),
+        (of_class(redis.Connection, ChangingPool), r"the pool has its own ChangingPool\.make_connection"),
+    ],
+)
+def test_row_65_a_class_whose_work_would_be_left_out_is_refused(client: Any, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"^masters\[1\]: .*{why}"):
+        masters_of(["redis://host", client])
+
+
+def test_a_class_of_the_user_gets_its_own_arguments_and_those_of_redis_py() -> None:
+    [master] = masters_of(of_class(Tunnel, through="10.0.0.1:7", host="h", db=3, health_check_interval=5))
+    connection = master._connection(1.0)
+    assert (connection.through, connection.host, connection.db, master.name) == ("10.0.0.1:7", "h", 3, "h:6379/3")
+    with pytest.raises(ConfigurationError, match=r"^masters\[0\]: the connection_class Tunnel cannot be made .*Type"):
+        masters_of(of_class(Tunnel, no_such_option=1))
+
+
+class Odd(socket.socket):
+    """A socket that does something to the bytes."""
+
+    def sendall(self, *args: Any) -> None:
+        raise AssertionError
+
+
+@pytest.mark.parametrize("made_by", [Odd, lambda **_: object()])
+def test_a_socket_that_is_more_than_a_descriptor_is_refused(made_by: Any) -> None:
+    class Wrapping(redis.Connection):
+        def _connect(self) -> Any:
+            return made_by()
+
+    [master] = masters_of(of_class(Wrapping))
+    with pytest.raises(MasterRefused, match=r"_connect\(\) returned .*; return a socket\.socket or an ssl\.SSLSocket"):
+        master.connect(1.0)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+import redis
+import redis.asyncio
+import redis.asyncio.cluster
 
 from redlatch.errors import ConfigurationError
 from redlatch.masters.listed import masters_of, refuse_namesakes
+from redlatch.masters.server import NO_CLUSTER
 
 
 def names(*urls: str) -> list[str]:
@@ -59,3 +65,22 @@ def test_two_groups_of_one_name_are_no_old_and_new_masters() -> None:
         "next: sentinel:g is in both lists, watched by s1:26379,s2:26379 in the old one and by s3:26379,s4:26379"
     )
     assert "by another name" in str(caught.value)
+
+
+class Cluster(redis.RedisCluster):
+    """A client of a cluster that has not asked it for its nodes: redis-py does that when it makes the client."""
+
+    def __init__(self) -> None:
+        pass
+
+    def __del__(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("kind", [Cluster, redis.asyncio.RedisCluster])
+def test_a_client_of_a_cluster_is_refused_with_what_to_use(kind: Any, several: bool) -> None:
+    cluster = Cluster() if kind is Cluster else kind(host="127.0.0.1")
+    with pytest.raises(ConfigurationError) as caught:
+        masters_of([cluster] if several else cluster)
+    assert str(caught.value) == f"masters[0]: a {kind.__name__} is no master: {NO_CLUSTER}"

@@ -28,11 +28,14 @@ def test_the_address_has_no_credentials() -> None:
 def test_a_path_counts_only_for_unix_sockets() -> None:
     assert kind_opens_files(redis_connection.UnixDomainSocketConnection)
     assert Server(redis_connection.UnixDomainSocketConnection, {"path": "/run/x"}).address == "/run/x"
-    assert Server(redis_connection.Connection, {"path": "/run/x"}).address == "localhost:6379"
+    with pytest.raises(ConfigurationError, match="path is only for unix://"):
+        Server(redis_connection.Connection, {"path": "/run/x"})
+    with pytest.raises(ConfigurationError, match="host is only for TCP"):
+        Server(redis_connection.UnixDomainSocketConnection, {"path": "/run/x", "host": "h"})
 
 
 def test_an_option_that_no_connection_has_is_refused() -> None:
-    with pytest.raises(TypeError, match="no_such_option"):
+    with pytest.raises(ConfigurationError, match=r"^masters: no connection has the option 'no_such_option'"):
         Server(redis_connection.Connection, {"no_such_option": 1})
 
 

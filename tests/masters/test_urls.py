@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import redis
 import redis.connection as redis_connection
 
 from redlatch.errors import ConfigurationError
@@ -139,7 +140,7 @@ def test_no_repr_shows_a_password() -> None:
         ("redis-sentinel://s1,s2,s3/mymaster", "write redis+sentinel://"),
         ("rediss-sentinel://s1/mymaster", "rediss+sentinel:// with TLS"),
         ("SENTINEL://s1/mymaster", "write redis+sentinel://"),
-        ("redis+cluster://host", "no quorum of independent servers"),
+        ("redis+cluster://host", "redlatch does not serve clusters"),
         ("redis+ssl://host", "write rediss://"),
         ("redis+socket:///run/redis.sock", "write unix://"),
         ("http://host:6379", "write redis:// and the port of such a server"),
@@ -176,3 +177,67 @@ def test_a_text_that_may_be_a_password_is_not_shown(url: str) -> None:
 def test_urls_of_one_string_may_have_any_scheme(between: str) -> None:
     with pytest.raises(ConfigurationError, match=r"^masters\[1\]: unknown scheme 'redis-sentinel'"):
         masters_of(f"redis://host{between}redis-sentinel://s1,s2/g")
+
+
+@pytest.mark.parametrize(
+    ("url", "meant"),
+    [
+        ("redis://a,b,c", "several hosts in one URL; write one URL for each, such as redis://a,redis://b,redis://c"),
+        ("redis://a:1,b:2", "several hosts in one URL"),
+        (f"redis://me:{PASSWORD}@a,b", "several hosts in one URL"),
+        (f"redis://:{PASSWORD}@a,:{PASSWORD}@b", "several hosts in one URL"),
+        ("redis://a,", "several hosts in one URL"),
+        ("redis://a, ", "several hosts in one URL"),
+        ("redis://${HOST}", "a placeholder, such as ${HOST}, that nothing has replaced"),
+        ("redis://$HOST:6379", "a placeholder"),
+        ("redis://{host}:{port}", "a placeholder"),
+        ("redis://<host>", "a placeholder"),
+        ("redis://%HOST%:6379", "a placeholder"),
+        (f"redis://me:{PASSWORD}@my host:1", "the host has a space"),
+        ("redis://my%20host", "the host has a space"),
+        ("redis://ho*st", "a character that no host has"),
+        ("redis://ho%2Fst", "a character that no host has"),
+        ("redis://::1", "an IPv6 address has brackets: redis://[::1]:6379"),
+        ("redis://[::1", "an IPv6 address has brackets"),
+        ("redis://host:port", "the port must be a number from 1 to 65535"),
+        (f"redis://me:{PASSWORD}@host:0", "the port must be a number"),
+        (f"redis://me:{PASSWORD}@host:99999", "the port must be a number"),
+        (f"redis://me:{PASSWORD}@host/zero", "must be a database number"),
+        (f"redis://me:{PASSWORD}#x@host", "must be percent-encoded"),
+        (f"redis://host?password=x#{PASSWORD}", "must be percent-encoded"),
+        (f"redis://me:{PASSWORD}?x=1@host", "must be percent-encoded"),
+        ("", "an empty URL; there may be a comma too many"),
+        (" , redis://a", "an empty URL"),
+    ],
+)
+def test_a_place_that_cannot_be_one_is_refused_with_what_to_write(url: str, meant: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        masters_of(url)
+    said = str(caught.value)
+    assert said.startswith("masters[0]: ") and meant in said and PASSWORD not in said
+    assert ("percent" in said) == (meant == "must be percent-encoded" or "@b" in url)
+
+
+def test_a_list_in_a_list_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"^masters\[0\]: several hosts in one URL"):
+        masters_of(["redis://a, redis://b"])
+
+
+@pytest.mark.parametrize("url", ["redis+sentinel://s1,${HOST}/g", "redis+sentinel://s 1/g", "redis+sentinel://s1,/g"])
+def test_the_host_of_a_sentinel_is_checked_too(url: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"^masters\[0\]: .*host"):
+        masters_of(url)
+
+
+@pytest.mark.parametrize("host", ["a,b", "${HOST}", "my host", "redis://host", "host:6379"])
+def test_the_host_of_a_redis_py_client_is_checked_too(host: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"^masters\[0\]: "):
+        masters_of(redis.Redis(host=host))
+
+
+@pytest.mark.parametrize(
+    "host", ["redis_1", "b\u00fccher.example", "a.b.", "[fe80::1%25eth0]", "10.0.0.1", "x" * 63, "[::ffff:1.2.3.4]", ""]
+)
+def test_any_host_that_may_exist_is_accepted(host: str) -> None:
+    for place in (host, f"{host}:7", f"me:pa@ss@{host}:7/3"):
+        masters_of(f"redis://{place}")

@@ -104,6 +104,7 @@ def test_the_whole_introduction_leaves_in_one_round_trip(
         b"CLIENT CACHING",
         b"INFO server",
         b"INFO replication",
+        b"INFO cluster",
         b"INFO memory",
         *given[:persistence],
         *[b"SCRIPT LOAD"] * len(scripting.SCRIPTS),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Generic
 
+import redis
+import redis.asyncio.connection
 import redis.asyncio.sentinel
 import redis.connection as redis_connection
 import redis.sentinel
@@ -12,9 +15,26 @@ from redlatch.errors import ConfigurationError
 from redlatch.masters.group import Group
 from redlatch.masters.master import Master
 from redlatch.masters.server import Server
+from redlatch.masters.settings import is_default, is_of_redis_py
 
-# Options whose asyncio objects do not work with threads.
-_OF_ASYNCIO = frozenset({"retry", "event_dispatcher"})
+# What a subclass of a connection may define: redlatch calls it when it opens a socket, or it is for messages only. Not
+# `__del__` and `disconnect`: they may close a tunnel whose socket is in use.
+_CALLED = frozenset({"__init__", "_connect", "_wrap_socket_with_ssl", "host", "port"})
+_FOR_MESSAGES = frozenset({"__repr__", "__str__", "repr_pieces", "description_format", "_host_error", "_error_message"})
+
+# What a pool may do to a connection before it is used.
+_OF_A_POOL = ("get_connection", "make_connection")
+
+_STOCK = (
+    redis_connection.SSLConnection,
+    redis_connection.UnixDomainSocketConnection,
+    redis_connection.Connection,
+    redis.asyncio.connection.SSLConnection,
+    redis.asyncio.connection.UnixDomainSocketConnection,
+    redis.asyncio.connection.Connection,
+)
+_MANAGED = (redis.sentinel.SentinelManagedConnection, redis.asyncio.sentinel.SentinelManagedConnection)
+_SENTINEL_POOLS = (redis.sentinel.SentinelConnectionPool, redis.asyncio.sentinel.SentinelConnectionPool)
 
 
 def master_of_client(client: Any, where: str) -> Master:
@@ -25,33 +45,91 @@ def master_of_client(client: Any, where: str) -> Master:
         where: the argument that names this master, for the error.
 
     Raises:
-        ConfigurationError: the client is one for replicas.
+        ConfigurationError: the client is one for replicas, or has a setting that redlatch would have to ignore.
     """
     pool = client.connection_pool
-    options = dict(pool.connection_kwargs)
-    if not isinstance(pool, (redis.sentinel.SentinelConnectionPool, redis.asyncio.sentinel.SentinelConnectionPool)):
-        return Master(_kind_of(pool), options)
+    kind, options = _kind_of(pool, where), _options_of(pool, where)
+    if not isinstance(pool, _SENTINEL_POOLS):
+        return Master(kind, options, where=where)
     if not pool.is_master:
         raise ConfigurationError(f"{where}: a client of slave_for() reads from replicas; master_for() is needed")
-    return Master(_kind_of(pool), options, _group_of(pool))
+    return Master(kind, options, _group_of(pool, where), where)
 
 
-def _kind_of(pool: Any) -> type:
-    """Return the class of connections for threads that does what the class of a pool does."""
-    name = pool.connection_class.__name__
-    if "Unix" in name:
-        return redis_connection.UnixDomainSocketConnection
-    return redis_connection.SSLConnection if "SSL" in name else redis_connection.Connection
+def check_pool(pool: Any, where: str) -> None:
+    """Refuse a pool with a setting that redlatch would have to ignore.
+
+    Raises:
+        ConfigurationError: the message names the setting and says what to do.
+    """
+    Server(_kind_of(pool, where), _options_of(pool, where), where)
 
 
-def _group_of(pool: Any) -> Group:
+def _options_of(pool: Any, where: str) -> dict[str, Any]:
+    """Return the settings of a pool, without what redis-py itself gives to every client."""
+    given = dict(pool.connection_kwargs)
+    provider = given.get("credential_provider")
+    asked = getattr(type(provider), "get_credentials", None)
+    if provider is not None and asked in (None, redis.CredentialProvider.get_credentials):
+        raise ConfigurationError(
+            f"{where}: the credential_provider has no get_credentials(); redlatch logs in from a thread, so "
+            "get_credentials_async() is not enough"
+        )
+    return {name: value for name, value in given.items() if name != "protocol" or not is_default(name, value)}
+
+
+def _kind_of(pool: Any, where: str) -> Any:
+    """Return the class of connections for threads that does what the class of a pool does.
+
+    Raises:
+        ConfigurationError: redlatch cannot do what the class of the pool or of its connections does.
+    """
+    kind: Any = getattr(pool, "connection_class", None)
+    stock = next((base for base in _STOCK if isinstance(kind, type) and issubclass(kind, base)), None)
+    if stock is None:
+        name = getattr(kind, "__qualname__", kind)
+        raise ConfigurationError(f"{where}: the connection_class {name} is no class of redis-py")
+    own = _overrides(type(pool), _OF_A_POOL)
+    if own:
+        raise ConfigurationError(
+            f"{where}: the pool has its own {own[0]}, which redlatch does not call; give a client with redis-py's "
+            "pool, and open the socket in the _connect() of a connection_class"
+        )
+    counterpart: type = getattr(redis_connection, stock.__name__)
+    changed = [name for name in _overrides(kind, dir(stock)) if name.rpartition(".")[2] not in _FOR_MESSAGES]
+    if not changed:
+        return counterpart
+    unused = [name for name in changed if name.rpartition(".")[2] not in _CALLED]
+    if stock is counterpart and not issubclass(kind, _MANAGED) and not unused:
+        return kind
+    why = f"redlatch does not call {unused[0]}" if unused and stock is counterpart else f"it has its own {changed[0]}"
+    raise ConfigurationError(
+        f"{where}: the connection_class {kind.__qualname__} cannot be used, because {why}; give a redis.Redis whose "
+        "connection_class is a subclass of redis.Connection, redis.SSLConnection or redis.UnixDomainSocketConnection "
+        "and opens the socket in _connect(), or one of redis-py's own classes"
+    )
+
+
+def _overrides(kind: type, names: Iterable[str]) -> list[str]:
+    """Return which of the names a class has from classes that are not redis-py's, as "Class.name"."""
+    ignored = set(dir(object)) - {"__init__", "__getattribute__", "__setattr__", "__new__"}
+    ignored |= {"__dict__", "__weakref__", "__module__", "__annotations__", "__abstractmethods__", "_abc_impl"}
+    ignored |= {"__slots__", "__orig_bases__", "__parameters__", "__static_attributes__", "__firstlineno__"}
+    wanted = set(names) - ignored | {"__getattr__"}
+    found = []
+    for base in kind.__mro__:
+        if base is not object and base is not Generic and not is_of_redis_py(base):
+            found += [f"{base.__qualname__}.{name}" for name in sorted(wanted.intersection(vars(base)))]
+    return found
+
+
+def _group_of(pool: Any, where: str) -> Group:
     """Return the group of a Sentinel pool. It refers to neither the pool nor the clients of the sentinels."""
     manager = pool.sentinel_manager
     sentinels = []
     for sentinel in manager.sentinels:
         own = sentinel.connection_pool
-        options = {name: value for name, value in own.connection_kwargs.items() if name not in _OF_ASYNCIO}
-        sentinels.append(Server(_kind_of(own), options))
+        sentinels.append(Server(_kind_of(own, where), _options_of(own, where), where))
     name = pool.service_name
     # redis-py 5.0 has no such argument.
     host = getattr(manager, "_force_master_ip", None)

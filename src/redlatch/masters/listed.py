@@ -14,6 +14,7 @@ import redis.sentinel
 from redlatch.errors import ConfigurationError
 from redlatch.masters.clients import master_of_client
 from redlatch.masters.master import Master
+from redlatch.masters.server import NO_CLUSTER
 from redlatch.masters.urls import master_of_url
 
 # Where `masters_from_env` finds the masters.
@@ -22,8 +23,13 @@ VARIABLE = "REDLATCH_MASTERS"
 # What stands between two URLs of one string. The sentinels of a URL have commas between them, too.
 _BETWEEN = re.compile(r"[,\s]+(?=[a-z][a-z0-9+.-]*://)", re.IGNORECASE)
 
+_CLUSTERS = (redis.RedisCluster, redis.asyncio.RedisCluster)
+
 # What names one master, or should.
-ONE = (str, bytes, redis.Redis, redis.asyncio.Redis, redis.sentinel.Sentinel, redis.asyncio.sentinel.Sentinel)
+ONE = (
+    *(str, bytes, redis.Redis, redis.asyncio.Redis, redis.sentinel.Sentinel, redis.asyncio.sentinel.Sentinel),
+    *_CLUSTERS,
+)
 
 
 def masters_of(masters: object, by_db: bool = False) -> list[Master]:
@@ -116,6 +122,16 @@ def refuse_namesakes(old: list[Master], new: list[Master], where: str) -> None:
             )
 
 
+def check_cluster(item: object, where: str) -> None:
+    """Refuse redis-py's client of a cluster.
+
+    Raises:
+        ConfigurationError: it is one.
+    """
+    if isinstance(item, _CLUSTERS):
+        raise ConfigurationError(f"{where}: a {type(item).__name__} is no master: {NO_CLUSTER}")
+
+
 def _master_of(item: object, where: str) -> Master:
     try:
         if isinstance(item, bytes):
@@ -128,6 +144,7 @@ def _master_of(item: object, where: str) -> Master:
         if master is not None:
             master.check_files(where)
             return master
+        check_cluster(item, where)
         if isinstance(item, (redis.sentinel.Sentinel, redis.asyncio.sentinel.Sentinel)):
             raise ConfigurationError(f"{where}: a Sentinel knows many groups; give sentinel.master_for('mymaster')")
     except ConfigurationError:
@@ -139,9 +156,6 @@ def _master_of(item: object, where: str) -> Master:
 
 def _without_secrets(error: Exception, item: object) -> str:
     """Return the error of redis-py or urllib, or a general text if it may quote credentials of the URL."""
-    unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
-    if unknown is not None:
-        return f"no connection has the option {unknown[1]!r}"
     if isinstance(item, str) and ("@" in item or "password=" in item):
         return "the URL is malformed; special characters in a password must be percent-encoded"
     return f"the URL or client is malformed: {error}"

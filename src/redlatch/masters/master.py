@@ -7,14 +7,14 @@ from typing import Any
 
 from redlatch.masters.group import Address, Group
 from redlatch.masters.server import Server, open_socket
+from redlatch.masters.settings import wrong_value
 
 
 class Master(Server):
     """One master.
 
     Args:
-        kind: redis-py's class of connections for threads.
-        options: the arguments for it.
+        kind, options, where: as for `Server`.
         group: the group that it belongs to, if Sentinel says where it is.
 
     Attributes:
@@ -27,9 +27,12 @@ class Master(Server):
 
     by_db = False
 
-    def __init__(self, kind: type, options: dict[str, Any], group: Group | None = None) -> None:
-        super().__init__(kind, options)
-        self.db = int(options.get("db") or 0)
+    def __init__(self, kind: type, options: dict[str, Any], group: Group | None = None, where: str = "masters") -> None:
+        super().__init__(kind, options, where)
+        try:
+            self.db = int(options.get("db") or 0)
+        except (TypeError, ValueError):
+            raise wrong_value("db", where) from None
         self.group = group
         if group is not None:
             self.address = f"sentinel:{group.name}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 # redis-py asks for its own version when it makes the first connection, which imports this. A client imports nothing
 # later (see `impl.load`).
 import email.parser  # noqa: F401
+import re
 import socket
 import ssl
 from collections.abc import Callable
@@ -14,21 +15,20 @@ from typing import Any
 import redis
 import redis.connection as redis_connection
 
-from redlatch.errors import ConfigurationError
+from redlatch.errors import ConfigurationError, MasterRefused
+from redlatch.masters import settings
 
-# Options of redis-py's pools and clients that a connection does not need. Some refer to the pool, and a Server must not
-# keep the pool alive.
-_NOT_FOR_A_CONNECTION = frozenset(
-    {
-        "connection_class",
-        "connection_pool",
-        "maint_notifications_config",
-        "maint_notifications_pool_handler",
-        "max_connections",
-        "queue_class",
-        "timeout",
-    }
+# What a cluster is told, wherever somebody gives one.
+NO_CLUSTER = (
+    "redlatch does not serve clusters: a node has only some of the names. Give servers that are no part of a cluster "
+    "(cluster-enabled no), such as redis://10.0.0.1; for locks on a cluster use the Lock of redis-py"
 )
+
+# A name, an IPv4 address, or an IPv6 address with or without a zone.
+_HOST = re.compile(r"[\w.-]+|[0-9a-fA-F:.]+(?:%[\w.-]+)?")
+
+# The methods that carry the bytes of a socket.
+_CARRIES = ("send", "sendall", "sendmsg", "recv", "recv_into", "recvmsg", "fileno", "detach")
 
 # TLS options with the path of a file. The files of one group are loaded together.
 _FILES = (("ssl_ca_certs",), ("ssl_certfile", "ssl_keyfile"))
@@ -38,25 +38,30 @@ class Server:
     """One server.
 
     Args:
-        kind: redis-py's class of connections for threads.
-        options: the arguments for it.
+        kind: redis-py's class of connections for threads, or a subclass whose `_connect` opens the socket.
+        options: the settings of a client or of a URL; `settings.TABLE` says what becomes of each.
+        where: the argument that names this server, for the error.
 
     Attributes:
         address: "host:port" or the path of the unix socket, for messages; never with user or password.
+        client_name: the name for CLIENT SETNAME; empty if none was given.
+        resp2: whether connections must speak RESP2.
+
+    Raises:
+        ConfigurationError: an option cannot be used; the message names it.
     """
 
-    def __init__(self, kind: type, options: dict[str, Any]) -> None:
-        self._options = options = {key: value for key, value in options.items() if key not in _NOT_FOR_A_CONNECTION}
+    def __init__(self, kind: type, options: dict[str, Any], where: str = "masters") -> None:
+        self._options = given = settings.for_connection(kind, options, where)
         self._kind = kind
-        if not kind_opens_files(kind):
-            # redis-py accepts a path in the query of any URL.
-            options.pop("path", None)
-        if "path" in options:
-            self.address = str(options["path"])
+        self.client_name = settings.client_name_of(options, where)
+        self.resp2 = settings.is_resp2(options, where)
+        if "path" in given:
+            self.address = str(given["path"])
         else:
-            self.address = address_of(options.get("host", "localhost"), options.get("port", 6379))
+            self.address = address_of(given.get("host", "localhost"), given.get("port", 6379))
         # Refuse bad options here instead of at the first connect.
-        self._connection(1.0)
+        self._try_options(where)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.address}>"
@@ -94,15 +99,15 @@ class Server:
                 what = " and ".join([f"{option}={path!r}" for option, path in given.items()])
                 raise ConfigurationError(f"{where}: {what} cannot be used: {error.reason or error}") from None
 
-    def credentials(self) -> tuple[str, ...]:
+    def credentials(self) -> tuple[str | bytes, ...]:
         """Return (user, password), (password,) or (). Every call asks the credential provider, if there is one."""
         provider = self._options.get("credential_provider")
         if provider is not None:
             return tuple(provider.get_credentials())
         user, password = self._options.get("username"), self._options.get("password")
         if user:
-            return (str(user), str(password or ""))
-        return (str(password),) if password else ()
+            return (user, password or "")
+        return (password,) if password else ()
 
     def connect(self, timeout: float) -> socket.socket:
         """Open a blocking socket within `timeout` seconds, including the TLS handshake.
@@ -128,6 +133,22 @@ class Server:
             connection_pool=redis.ConnectionPool(connection_class=self._kind, max_connections=1, **options),
         )
 
+    def _try_options(self, where: str) -> None:
+        """Make a connection, which opens no socket yet, and name the option that redis-py refuses."""
+        host = self._options.get("host")
+        if host is not None:
+            check_host(str(host), where)
+        try:
+            self._connection(1.0)
+        except Exception as error:
+            if not settings.is_of_redis_py(self._kind):
+                text = f"{where}: the connection_class {self._kind.__qualname__} cannot be made with these settings"
+                raise ConfigurationError(f"{text} ({type(error).__name__})") from error
+            for name, value in self._options.items():
+                if not _accepts(self._kind, name, value):
+                    raise settings.wrong_value(name, where) from None
+            raise
+
     def _connection(self, timeout: float) -> Any:
         options = self._options | {"socket_connect_timeout": timeout, "socket_timeout": timeout}
         return self._kind(**options)
@@ -137,7 +158,56 @@ def open_socket(connection: Any) -> socket.socket:
     """Open the socket of a redis-py connection, which itself is not used any further."""
     # The only call of redis-py that opens a socket with all the options of a client and sends nothing. It is private,
     # but the same from redis-py 3 to 8. tests/test_config.py fails if it disappears.
-    return connection._connect()  # type: ignore[no-any-return]
+    sock = connection._connect()
+    _check_socket(sock, type(connection))
+    return sock  # type: ignore[no-any-return]
+
+
+def _check_socket(sock: Any, kind: type) -> None:
+    """Refuse a socket of a user's class that does not carry plain bytes: the engine reads and writes its descriptor.
+
+    Raises:
+        MasterRefused: what a proxy or an encryption in Python does to the bytes would be left out.
+    """
+    # The engine calls the methods of an SSLSocket.
+    if isinstance(sock, ssl.SSLSocket):
+        return
+    changed = [name for name in _CARRIES if getattr(type(sock), name, None) is not getattr(socket.socket, name)]
+    if changed:
+        if callable(getattr(sock, "close", None)):
+            sock.close()
+        raise MasterRefused(
+            f"{kind.__qualname__}._connect() returned {type(sock).__qualname__}, with its own {changed[0]}(); "
+            "return a socket.socket or an ssl.SSLSocket that is connected (for PySocks: "
+            "socket.socket(fileno=sock.detach()))"
+        )
+
+
+def check_host(host: str, where: str) -> None:
+    """Refuse a host that cannot be one. The error does not repeat it, because it may be a part of a password.
+
+    Raises:
+        ConfigurationError: what to write instead.
+    """
+    problem = ""
+    if "," in host:
+        problem = "several hosts in one URL; write one URL for each, such as redis://a,redis://b,redis://c"
+    elif any([mark in host for mark in "${}<>"]) or re.fullmatch(r"%\w+%", host):
+        problem = "the host has a placeholder, such as ${HOST}, that nothing has replaced; set the variable"
+    elif any([mark.isspace() for mark in host]):
+        problem = "the host has a space; write a comma or a space only between whole URLs"
+    elif not _HOST.fullmatch(host):
+        problem = "the host has a character that no host has; write redis://host:port, such as redis://10.0.0.1:6379"
+    if problem:
+        raise ConfigurationError(f"{where}: {problem}")
+
+
+def _accepts(kind: type, name: str, value: Any) -> bool:
+    try:
+        kind(**{name: value})
+    except Exception:
+        return False
+    return True
 
 
 def address_of(host: object, port: object) -> str:

@@ -13,6 +13,7 @@ the sentinels. `rediss+sentinel://` uses TLS for both.
 
 from __future__ import annotations
 
+import re
 import ssl
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -22,7 +23,8 @@ import redis.connection as redis_connection
 from redlatch.errors import ConfigurationError
 from redlatch.masters.group import Group
 from redlatch.masters.master import Master
-from redlatch.masters.server import Server, kind_opens_files
+from redlatch.masters.server import NO_CLUSTER, Server, check_host, kind_opens_files
+from redlatch.masters.settings import from_url, wrong_value
 
 SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix")
 OF_SENTINELS = {f"{scheme}+sentinel": scheme for scheme in SCHEMES[:4]}
@@ -33,11 +35,14 @@ SENTINEL_PORT = 26379
 # The options that a connection to a sentinel does not share with one to a master.
 _OF_THE_MASTER = ("username", "password", "db", "credential_provider")
 
+# redis-py's error for a value in a query.
+_INVALID = re.compile(r"Invalid value for ['`](\w+)['`]")
+
+_ENCODED = "special characters in a password must be percent-encoded: '/' as %2F, '?' as %3F, '#' as %23 and '@' as %40"
 _SUCH_AS = "such as redis+sentinel://s1,s2,s3/mymaster"
 
 # Schemes of other programs, and what to write instead.
 _SENTINELS = f"for sentinels write redis+sentinel://, or rediss+sentinel:// with TLS, {_SUCH_AS}"
-_CLUSTER = "a cluster is no quorum of independent servers; give the URLs of servers that are no cluster"
 _TLS = "for TLS write rediss://, such as rediss://10.0.0.1:6379"
 _SOCKET = "for a socket write unix://, such as unix:///run/redis.sock"
 _DATABASE = "for locks in a database use redlatch.sql.Client"
@@ -45,7 +50,7 @@ _NO_STORE = "locks are kept on servers of Redis or Valkey; write redis:// and th
 _INSTEAD = {
     **dict.fromkeys(("sentinel", "sentinels", "redis-sentinel", "redissentinel", "rediss-sentinel"), _SENTINELS),
     **dict.fromkeys(("sentinel+redis", "redis+sentinels", "valkey-sentinel", "unix+sentinel"), _SENTINELS),
-    **dict.fromkeys(("redis+cluster", "redis-cluster", "rediscluster", "valkey+cluster", "cluster"), _CLUSTER),
+    **dict.fromkeys(("redis+cluster", "redis-cluster", "rediscluster", "valkey+cluster", "cluster"), NO_CLUSTER),
     **dict.fromkeys(("redis+ssl", "redis+tls", "redis-ssl", "redis-tls", "ssl", "tls"), _TLS),
     **dict.fromkeys(("redis+socket", "redis+unix", "redis-socket", "socket", "file"), _SOCKET),
     **dict.fromkeys(("postgresql", "postgres", "mysql", "mariadb", "sqlite"), _DATABASE),
@@ -70,24 +75,71 @@ def master_of_url(url: str, where: str) -> Master:
         raise _unknown(scheme, bool(colon), where)
     if kind_of_url in OF_SENTINELS:
         return _behind_sentinels(OF_SENTINELS[kind_of_url], rest, where)
-    if kind_of_url != "unix":
-        path = urlsplit(f"redis://{rest}").path.strip("/")
-        if path and not path.isdecimal():
-            # The message does not quote the path. If a "/" in a password is not percent-encoded, the path contains the
-            # rest of the password.
-            raise ConfigurationError(
-                f"{where}: the text after the first '/' must be a database number; write a '/' in a password as %2F"
-            )
-    kind, options = _parsed(kind_of_url, rest)
+    _check_place(kind_of_url, rest, where)
+    kind, options = _parsed(kind_of_url, rest, where)
     if kind_opens_files(kind) and not options.get("path"):
         raise ConfigurationError(f"{where}: unix:// needs the socket's path, such as unix:///run/redis.sock")
-    return Master(kind, options)
+    return Master(kind, options, where=where)
+
+
+def _check_place(scheme: str, rest: str, where: str) -> None:
+    """Refuse a URL whose host, port or database cannot be meant so; the error quotes none of them.
+
+    If a special character of a password is not percent-encoded, each of them may be a part of the password.
+
+    Raises:
+        ConfigurationError: the text says what to write.
+    """
+    authority = re.split("[/?#]", rest, maxsplit=1)[0]
+    tail = rest[len(authority) :]
+    credentials, at, place = authority.rpartition("@")
+    if "#" in tail or ("@" in tail and not at and not _is_place(place)):
+        raise ConfigurationError(f"{where}: {_ENCODED}")
+    if at and "@" in credentials and "," in credentials:
+        raise ConfigurationError(f"{where}: several hosts in one URL, or {_ENCODED}")
+    if scheme == "unix":
+        return
+    host, colon, port = _split(place)
+    if host:
+        check_host(host if host.startswith("%") else unquote(host), where)
+    if colon and port and not _is_port(port):
+        raise ConfigurationError(f"{where}: the port must be a number from 1 to 65535, such as redis://10.0.0.1:6379")
+    if not _is_place(place):
+        raise ConfigurationError(f"{where}: the host is malformed; an IPv6 address has brackets: redis://[::1]:6379")
+    path = urlsplit(f"redis://host{tail}").path.strip("/")
+    if path and not path.isdecimal():
+        hint = f"; {_ENCODED}" if "@" in tail else ""
+        raise ConfigurationError(f"{where}: the text after the first '/' must be a database number{hint}")
+
+
+def _split(place: str) -> tuple[str, str, str]:
+    """Return the host, a colon if there is one, and the port; an IPv6 address without its brackets."""
+    if place.startswith("["):
+        host, _, rest = place[1:].partition("]")
+        return host, rest[:1], rest[1:]
+    host, colon, port = place.rpartition(":")
+    return (host, colon, port) if colon else (port, "", "")
+
+
+def _is_place(text: str) -> bool:
+    """Return whether a text is empty, or a host and perhaps a port."""
+    try:
+        found = urlsplit(f"redis://{text}")
+        return found.port is None or found.port > 0
+    except ValueError:
+        return False
+
+
+def _is_port(text: str) -> bool:
+    return text.isdecimal() and len(text) <= 5 and 0 < int(text) < 65536
 
 
 def _unknown(scheme: str, has_scheme: bool, where: str) -> ConfigurationError:
     """Return the error for a URL whose scheme is not known, or that has none; it says what to write."""
     known = ", ".join(f"{name}://" for name in (*SCHEMES, "redis+sentinel"))
     wanted = f"one of {known} is needed, such as redis://localhost:6379"
+    if not (scheme or has_scheme):
+        return ConfigurationError(f"{where}: an empty URL; there may be a comma too many: {wanted}")
     if not has_scheme:
         return ConfigurationError(f"{where}: a URL without a scheme; write redis:// before the host: {wanted}")
     # The schemes of databases have the name of a driver behind a "+".
@@ -98,9 +150,21 @@ def _unknown(scheme: str, has_scheme: bool, where: str) -> ConfigurationError:
     return ConfigurationError(f"{where}: unknown scheme{shown}; {instead}")
 
 
-def _parsed(scheme: str, rest: str) -> tuple[type, dict[str, Any]]:
-    """Return redis-py's class of connections for a URL, and its arguments."""
-    options: dict[str, Any] = redis_connection.parse_url(f"{scheme.replace('valkey', 'redis')}://{rest}")
+def _parsed(scheme: str, rest: str, where: str) -> tuple[type, dict[str, Any]]:
+    """Return redis-py's class of connections for a URL, and its arguments.
+
+    Raises:
+        ConfigurationError: an option has a value that cannot be used, or that cannot be text.
+        ValueError: the URL is malformed.
+    """
+    try:
+        options: dict[str, Any] = redis_connection.parse_url(f"{scheme.replace('valkey', 'redis')}://{rest}")
+    except ValueError as error:
+        named = _INVALID.match(str(error))
+        if named is None:
+            raise
+        raise wrong_value(named[1], where) from None
+    from_url(options, where)
     kind = options.pop("connection_class", redis_connection.Connection)
     return kind, _verifying(options) if issubclass(kind, redis_connection.SSLConnection) else options
 
@@ -118,20 +182,20 @@ def _behind_sentinels(scheme: str, rest: str, where: str) -> Master:
     credentials, at, hosts = authority.rpartition("@")
     name, _, db = path.rstrip("/").partition("/")
     if "#" in rest or "@" in path or "@" in query:
-        raise ConfigurationError(f"{where}: special characters in a password must be percent-encoded")
+        raise ConfigurationError(f"{where}: {_ENCODED}")
     if not name:
         raise ConfigurationError(f"{where}: the name of the group is missing, {_SUCH_AS}")
     if db and not db.isdecimal():
         raise ConfigurationError(f"{where}: the text behind the group must be a database number, {_SUCH_AS}/1")
-    kind, options = _parsed(scheme, f"{credentials}{at}sentinel/{db}?{query}")
+    kind, options = _parsed(scheme, f"{credentials}{at}sentinel/{db}?{query}", where)
     del options["host"]
     own = {option: options.pop(f"sentinel_{option}", None) for option in ("username", "password")}
     shared = {option: value for option, value in options.items() if option not in _OF_THE_MASTER} | own
-    sentinels = [Server(kind, shared | _place_of(host, where)) for host in hosts.split(",")]
+    sentinels = [Server(kind, shared | _place_of(host, where), where) for host in hosts.split(",")]
     if len({sentinel.address for sentinel in sentinels}) < len(sentinels):
         # Its answer would count twice.
         raise ConfigurationError(f"{where}: a sentinel is listed twice")
-    return Master(kind, options, Group(unquote(name), sentinels))
+    return Master(kind, options, Group(unquote(name), sentinels), where)
 
 
 def _place_of(text: str, where: str) -> dict[str, object]:

@@ -21,7 +21,7 @@ from redis.sentinel import MasterNotFoundError
 from ..errors import MasterRefused
 from ..masters.group import Found
 from ..masters.master import Master
-from ..masters.server import address_of
+from ..masters.server import NO_CLUSTER, address_of
 from ..votes.commands import FULL_TEXT, Note, pack
 from .bridge import open_bridge
 from .helpers import start_thread
@@ -142,7 +142,7 @@ def _shake_hands(
     own, prepared = _introduction(master, tracked, sections), preparing(scripts)
     # Without scripts, the extension's commands come afterwards.
     behind = [] if scripts == "watch" else further
-    protocol, replies = _greet(talk, master.credentials(), [*own, *prepared, *behind])
+    protocol, replies = _greet(talk, master, [*own, *prepared, *behind])
     said, replies = replies[: len(own)], replies[len(own) :]
     found, answers = replies[: len(prepared)], replies[len(prepared) :]
     info, pushes = _info_of(said, master, tracked)
@@ -160,8 +160,11 @@ def _shake_hands(
     return traits
 
 
-def _greet(talk: Talk, credentials: tuple[str, ...], commands: list[bytes]) -> tuple[int, list[Any]]:
+def _greet(talk: Talk, master: Master, commands: list[bytes]) -> tuple[int, list[Any]]:
     """Say hello and log in, with the commands behind; return the version of the protocol, and their replies."""
+    credentials = master.credentials()
+    if master.resp2:
+        return 2, _log_in(talk, credentials, commands)
     user = ("default", *credentials) if len(credentials) == 1 else credentials
     hello, *rest = talk.ask([pack("HELLO", 3, *(("AUTH", *user) if user else ())), *commands], 1 if user else 0)
     if not isinstance(hello, Exception):
@@ -170,20 +173,25 @@ def _greet(talk: Talk, credentials: tuple[str, ...], commands: list[bytes]) -> t
     # if they do not know HELLO.
     if not str(hello).startswith(("ERR", "NOPROTO", "NOAUTH") if credentials else ("ERR", "NOPROTO")):
         raise hello
+    return 2, _log_in(talk, credentials, commands)
+
+
+def _log_in(talk: Talk, credentials: tuple[str | bytes, ...], commands: list[bytes]) -> list[Any]:
+    """Log in with RESP2; return the replies to the commands behind."""
     login = [pack(b"AUTH", *credentials)] if credentials else []
     answers = talk.ask([*login, *commands], len(login))
     for answer in answers[: len(login)]:
         _raise_error(answer)
-    return 2, answers[len(login) :]
+    return answers[len(login) :]
 
 
 def _introduction(master: Master, tracked: bool, sections: tuple[bytes, ...]) -> list[bytes]:
     select = [pack(b"SELECT", master.db)] if master.db else []
     return [
         *select,
-        pack(b"CLIENT", b"SETNAME", CLIENT_NAME),
+        pack(b"CLIENT", b"SETNAME", master.client_name or CLIENT_NAME),
         *_tracking(tracked),
-        *[pack(b"INFO", section) for section in (b"server", b"replication", b"memory", *sections)],
+        *[pack(b"INFO", section) for section in (b"server", b"replication", b"cluster", b"memory", *sections)],
     ]
 
 
@@ -199,8 +207,7 @@ def _tracking(wanted: bool) -> list[bytes]:
 
 def _info_of(replies: list[Any], master: Master, tracked: bool) -> tuple[dict[str, str], bool]:
     """Check the replies to our own commands; return the fields of INFO, and whether the server pushes changes."""
-    if master.db:
-        _raise_error(replies.pop(0))
+    selected = replies.pop(0) if master.db else None
     # SETNAME may fail: a connection needs no name.
     replies.pop(0)
     pushes = True
@@ -214,6 +221,10 @@ def _info_of(replies: list[Any], master: Master, tracked: bool) -> tuple[dict[st
         for line in answer.decode(errors="replace").splitlines():
             field, _, value = line.partition(":")
             info[field] = value
+    # A node of a cluster has no other database than 0, and an error of SELECT would say only that.
+    if info.get("cluster_enabled") == "1":
+        raise MasterRefused(f"{master.address} is a node of a cluster; {NO_CLUSTER}")
+    _raise_error(selected)
     return info, pushes
 
 
