@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import subprocess
 import sys
@@ -17,9 +18,10 @@ import redis.lock
 import redis.sentinel
 from support.faces import PATIENCE, ask, await_true
 
-from redlatch import ConfigurationError, impl
-from redlatch.compat import clients, redis_py, redlock
-from redlatch.testing import Sentinels, sentinels
+from redlatch import AsyncClient, Client, ConfigurationError, impl
+from redlatch.compat import aioredlock, clients, pottery, redis_lock, redis_py, redlock
+from redlatch.masters.server import NO_CLUSTER
+from redlatch.testing import Sentinels, embedded, sentinels
 
 
 @pytest.fixture
@@ -166,3 +168,105 @@ def test_clients_of_closed_loops_are_collected(implementation: impl.Implementati
         asyncio.run(work())
         gc.collect()
     assert [reference() is None for reference in seen[:-1]] == [True, True]
+
+
+# --- settings that redlatch would have to leave out, and clusters --------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    """The URL of a cluster of one node, which has all slots."""
+    config = {"cluster-enabled": "yes", "cluster-config-file": "nodes.conf"}
+    with embedded.masters(1, config=config) as [url]:
+        node = ask(url)
+        node.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        await_true(lambda: b"cluster_state:ok" in node.execute_command("CLUSTER", "INFO"))
+        yield url
+
+
+def test_a_client_of_a_cluster_is_refused_with_what_to_use(implementation: impl.Implementation, cluster: str) -> None:
+    with contextlib.closing(redis.RedisCluster.from_url(cluster)) as client:
+        uses: list[Callable[[], Any]] = [
+            lambda: Client(client),  # type: ignore[arg-type]
+            lambda: AsyncClient([client]),  # type: ignore[list-item]
+            lambda: clients.client_of([client]),
+            lambda: redis_lock.Lock(client, "x", strict=False).acquire(),
+            lambda: pottery.Redlock(key="x", masters={client}).acquire(),
+            lambda: redlock.Redlock([client]),
+        ]
+        for use in uses:
+            with pytest.raises((ConfigurationError, Warning)) as caught:
+                use()
+            assert f"a RedisCluster is no master: {NO_CLUSTER}" in str(caught.value)
+
+
+def test_an_asyncio_client_of_a_cluster_is_refused_with_what_to_use(
+    implementation: impl.Implementation, cluster: str
+) -> None:
+    async def main() -> None:
+        client = redis.asyncio.RedisCluster.from_url(cluster)
+        try:
+            uses: list[Callable[[], Any]] = [
+                lambda: AsyncClient(client),  # type: ignore[arg-type]
+                lambda: Client([client]),  # type: ignore[list-item]
+                lambda: clients.async_client_of([client]),
+            ]
+            for use in uses:
+                with pytest.raises(ConfigurationError, match="redlatch does not serve clusters"):
+                    use()
+            with pytest.raises(ConfigurationError, match="redlatch does not serve clusters"):
+                await pottery.AIORedlock(key="x", masters={client}).acquire()
+        finally:
+            await client.aclose()
+
+    asyncio.run(main())
+
+
+def test_a_redis_py_lock_on_a_cluster_keeps_redis_pys_algorithm(
+    implementation: impl.Implementation, cluster: str, name: str
+) -> None:
+    with contextlib.closing(redis.RedisCluster.from_url(cluster)) as client:
+        lock = redis_py.Lock(client, name, timeout=5)
+        assert lock.acquire()
+        assert lock.local.lease is None and client.exists(name)
+        lock.release()
+
+
+def test_a_redis_py_lock_on_a_node_of_a_cluster_is_refused(implementation: impl.Implementation, cluster: str) -> None:
+    with pytest.raises(ConfigurationError, match="is a node of a cluster; redlatch does not serve clusters"):
+        redis_py.Lock(redis.Redis.from_url(cluster), "x", timeout=5).acquire()
+
+
+def test_row_65_a_setting_that_would_be_left_out_keeps_redis_pys_algorithm(
+    implementation: impl.Implementation, server: str, name: str
+) -> None:
+    seen: list[Any] = []
+
+    def log_in(connection: Any) -> None:
+        seen.append(connection)
+        connection.on_connect()
+
+    client = redis.Redis.from_url(server, redis_connect_func=log_in)
+    lock = redis_py.Lock(client, name, timeout=5)
+    assert lock.acquire()
+    assert lock.local.lease is None and seen
+    lock.release()
+    with pytest.raises(TypeError, match=r"redis_connect_func cannot be used: .* use credential_provider"):
+        clients.client_of([client])
+
+
+def test_clients_with_another_name_or_protocol_have_connections_of_their_own(
+    implementation: impl.Implementation, server: str, name: str
+) -> None:
+    for options in ("", "?client_name=shop-1", "?client_name=shop-2", "?protocol=2&client_name=shop-3"):
+        client = redis.Redis.from_url(server + options)
+        with redis_py.Lock(client, name, timeout=5):
+            wanted = client.get_connection_kwargs().get("client_name") or "redlatch"
+            found = [each["resp"] for each in ask(server).client_list() if each["name"] == wanted]
+        assert ("2" in found) == ("protocol=2" in options)
+
+
+@pytest.mark.parametrize("option", ["connection_cls", "pool_cls"])
+def test_row_65_a_connection_class_of_aioredis_is_refused(option: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{option}: .*give a redis-py client"):
+        aioredlock.Aioredlock([{"host": "localhost", "port": 1, option: object}])

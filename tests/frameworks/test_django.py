@@ -557,6 +557,11 @@ def test_caches_of_many_contexts_share_one_connection(make_cache: MakeCache, fle
         ({"default": {"MASTERS": "redis://a", "TTL": 1}}, "and, if you like, 'OPTIONS'"),
         ({"default": {"MASTERS": "redis://a", "OPTIONS": [1]}}, "needs a dictionary, not list"),
         ({"default": {"MASTERS": []}}, r"settings\.REDLATCH\['default'\]: masters: at least one is needed"),
+        ({"default": {"MASTERS": "redis://a,b"}}, r"\['default'\]: masters\[0\]: several hosts in one URL"),
+        (
+            {"default": {"MASTERS": [redis.asyncio.RedisCluster(host="localhost")]}},
+            r"\['default'\]: masters\[0\]: a RedisCluster is no master: redlatch does not serve clusters",
+        ),
         ({"default": {"MASTERS": "redis://a", "OPTIONS": {"ttl": -1}}}, "ttl: a finite number of seconds"),
         ({"default": {"MASTERS": "redis://a", "OPTIONS": {"tll": 1}}}, "unexpected keyword argument 'tll'"),
     ],

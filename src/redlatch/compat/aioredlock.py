@@ -33,7 +33,7 @@ import redis.asyncio
 import redis.sentinel
 
 from .. import errors
-from ..errors import QuorumUnavailable
+from ..errors import ConfigurationError, QuorumUnavailable
 from . import clients, shared
 
 logger = logging.getLogger("aioredlock.algorithm")
@@ -80,7 +80,10 @@ _TTL_SCRIPT = """if redis.call("get",KEYS[1])==ARGV[1] then return redis.call("t
 return redis.error_reply("ERROR")"""
 
 # Options of aioredis' pools that the drop-in ignores.
-_IGNORED = frozenset({"minsize", "maxsize", "loop", "parser", "encoding", "pool_cls", "connection_cls"})
+_IGNORED = frozenset({"minsize", "maxsize", "loop", "parser", "encoding"})
+
+# Options that may open the connection in another way, such as with TLS of their own.
+_REFUSED = ("connection_cls", "pool_cls")
 
 
 class Sentinel:
@@ -151,7 +154,16 @@ def _context_of(verify_mode: str | None) -> ssl.SSLContext:
 
 
 def _options_of(given: dict[str, Any]) -> dict[str, Any]:
-    """Return aioredis' options as redis-py's options."""
+    """Return aioredis' options as redis-py's options.
+
+    Raises:
+        ConfigurationError: an option cannot be used.
+    """
+    for name in _REFUSED:
+        if given.get(name) is not None:
+            raise ConfigurationError(
+                f"{name}: the drop-in opens its connections with redis-py; give a redis-py client instead of the dict"
+            )
     options = {name: value for name, value in given.items() if name not in _IGNORED and value is not None}
     if "timeout" in options:
         options["socket_connect_timeout"] = options.pop("timeout")

@@ -22,25 +22,18 @@ from ..aio import AsyncClient
 from ..client import Client
 from ..config import ttl_ms_of
 from ..locks.factory import BaseClient
-from ..masters.listed import masters_of
+from ..masters.listed import check_cluster, masters_of
 from ..quorum.claim import HELD
 from ..quorum.policy import Policy
 from ..votes.key import key_as_it_is
 from .lease import AsyncLease, Lease
 from .overrides import override_of
-from .shared import packing, show
+from .shared import SOCKET_TIMEOUT, identity_of, packing, refusal_of, show
 
 logger = logging.getLogger("redlatch")
 
-# Seconds that a single server may take, without a socket_timeout: a quorum of one has no other master to ask.
-SOCKET_TIMEOUT = 5.0
-
 # The ttl of a lock that the original would keep for ever. The lock is renewed while its holder lives.
 RENEWED_MS = 30_000
-
-# The options that identify the server and the user, besides all that begin with "ssl"; redis-py's values for them.
-_TELLING = frozenset({"host", "port", "path", "db", "username", "password", "credential_provider", "socket_timeout"})
-_DEFAULTS = {"host": "localhost", "port": 6379, "db": 0, "socket_timeout": SOCKET_TIMEOUT}
 
 
 class Foreign(BaseClient):
@@ -195,14 +188,16 @@ class Home:
 
     Attributes:
         server: its server; None if the drop-ins do not support the pool (see `home_of`).
+        refusal: why they do not support it.
         encode: converts keys and values to bytes, as the pool's connections do.
         latest: the last result of `client_at`: the event loop (or None) and the client.
     """
 
-    __slots__ = ("__weakref__", "encode", "latest", "server")
+    __slots__ = ("__weakref__", "encode", "latest", "refusal", "server")
 
-    def __init__(self, server: Server | None, encode: Callable[[Any], bytes]) -> None:
+    def __init__(self, server: Server | None, encode: Callable[[Any], bytes], refusal: str = "") -> None:
         self.server = server
+        self.refusal = refusal
         self.encode = encode
         self.latest: tuple[Any, Any] | None = None
 
@@ -230,10 +225,11 @@ class Registry:
         return home
 
     def _settle(self, pool: Any) -> Home:
-        ours = str(pool.connection_class.__module__).partition(".")[0] == "redis"
+        refusal = refusal_of(pool)
         with self._one_at_a_time:
-            server = self._by_identity.setdefault(_identity(pool), Server(next(self._numbers))) if ours else None
-            home = self._homes[pool] = Home(server, packing(pool))
+            known, new = self._by_identity, Server(next(self._numbers))
+            server = None if refusal else known.setdefault(identity_of(pool), new)
+            home = self._homes[pool] = Home(server, packing(pool), refusal)
         return home
 
     def client_of(self, servers: Iterable[Any], loop: asyncio.AbstractEventLoop | None) -> Any:
@@ -256,11 +252,13 @@ class Registry:
         return client
 
     def _server_of(self, server: Any) -> Server:
+        check_cluster(server, "masters")
         pool = getattr(server, "connection_pool", None)
-        found = None if pool is None else self.home_of(pool).server
-        if found is None:
+        home = None if pool is None else self.home_of(pool)
+        if home is None or home.server is None:
+            why = f": {home.refusal}" if home is not None else ""
             raise TypeError(
-                f"a redis-py client of one server is needed, with redis-py's own connections, not {server!r}"
+                f"a redis-py client of one server is needed, with redis-py's own connections, not {server!r}{why}"
             )
         override = override_of(server)
         if override:
@@ -269,7 +267,7 @@ class Registry:
                 "drop-in does not call it. Give a plain redis.Redis and the whole key, or keep the original lock "
                 "client for this lock"
             )
-        return found
+        return home.server
 
 
 def _new_client(loop: asyncio.AbstractEventLoop | None, servers: list[Any]) -> Any:
@@ -283,18 +281,6 @@ def _new_client(loop: asyncio.AbstractEventLoop | None, servers: list[Any]) -> A
         if count > 1:
             logger.warning("%d of the masters are databases of %s, so they fail together", count, address)
     return client
-
-
-def _identity(pool: Any) -> tuple[object, ...]:
-    """Return a hashable value that identifies the server of a pool and the user on it."""
-    given = {name: value for name, value in pool.connection_kwargs.items() if value is not None}
-    options = [
-        (name, value if value.__hash__ else repr(value))
-        for name, value in sorted((_DEFAULTS | given).items())
-        if name in _TELLING or name.startswith("ssl")
-    ]
-    sentinel = getattr(pool, "service_name", None), getattr(pool, "sentinel_manager", None)
-    return (pool.connection_class.__name__, *sentinel, *options)
 
 
 _registry = [Registry()]
@@ -329,7 +315,7 @@ def client_of(servers: Iterable[Any]) -> ThreadsClient:
 
     Raises:
         TypeError: one is not a redis-py client of one server with redis-py's own connections.
-        ConfigurationError: two have the same server and database.
+        ConfigurationError: two have the same server and database, or one is a client of a cluster.
     """
     client: ThreadsClient = _registry[0].client_of(servers, None)
     return client

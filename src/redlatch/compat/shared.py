@@ -14,11 +14,16 @@ from typing import Any
 import redis
 import redis.utils
 
-from ..errors import LockError, QuorumUnavailable
+from ..errors import ConfigurationError, LockError, QuorumUnavailable
 from ..locks.lock import note_failure
+from ..masters.clients import check_pool
+from ..masters.settings import is_of_redis_py, telling
 from ..quorum.claim import HELD, RELEASING, UNCONFIRMED
 
 logger = logging.getLogger("redlatch")
+
+# Seconds that a single server may take, without a socket_timeout: a quorum of one has no other master to ask.
+SOCKET_TIMEOUT = 5.0
 
 # The originals that the drop-ins imported for their exceptions and that no other code had imported before.
 brought_in: set[str] = set()
@@ -50,6 +55,31 @@ def packing(pool: Any) -> Callable[[Any], bytes]:
         return bytes(encode(word))
 
     return packed
+
+
+def refusal_of(pool: Any) -> str:
+    """Return why the drop-ins do not support a pool; "" if they do."""
+    if not is_of_redis_py(pool.connection_class):
+        return f"{pool.connection_class.__qualname__} is no class of redis-py"
+    try:
+        check_pool(pool, "connection_pool")
+    except ConfigurationError as error:
+        return str(error)
+    return ""
+
+
+def identity_of(pool: Any) -> tuple[object, ...]:
+    """Return a hashable value that identifies the server of a pool and the user on it."""
+    given = {name: value for name, value in pool.connection_kwargs.items() if value is not None}
+    # The default of an option of TLS depends on the class.
+    tls = {name: value for name, value in given.items() if name.startswith("ssl")}
+    timeout = {"socket_timeout": given.get("socket_timeout", SOCKET_TIMEOUT)}
+    options = [
+        (name, value if value.__hash__ else repr(value))
+        for name, value in sorted((telling(given) | tls | timeout).items())
+    ]
+    sentinel = getattr(pool, "service_name", None), getattr(pool, "sentinel_manager", None)
+    return (pool.connection_class.__name__, *sentinel, *options)
 
 
 def redis_errors_of(error: LockError) -> list[redis.RedisError]:
