@@ -124,6 +124,13 @@ def again_later(self: Any, what: str, gate: str) -> str:
     return what
 
 
+@app.task(base=Singleton, bind=True, run_ttl=LONG)
+def much_later(self: Any, what: str) -> None:
+    """Retry after the time that the guard allows."""
+    told(what, f"try{self.request.retries}")
+    raise self.retry(countdown=7200)
+
+
 @app.task(base=Singleton, time_limit=1.0, run_ttl=LONG)
 def limited(what: str) -> None:
     """Run for longer than the hard time limit."""

@@ -250,6 +250,18 @@ def test_the_lock_lives_as_long_as_redbeats_setting_says(
     assert not client_of(app).lock(f"{name}::lock").locked()
 
 
+def test_a_lock_timeout_beyond_what_the_guard_allows_is_logged_once(
+    app: Celery, name: str, three: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    scheduler = RedBeatScheduler(app, lock_timeout=7200)
+    scheduler.tick()
+    with redis.Redis.from_url(three[0]) as master:
+        assert 3590 < master.pttl(f"redlatch:celery:{name}::lock") / 1000 <= 3600
+    scheduler.tick()
+    assert caplog.text.count("beat: the lock lives for 3600.0 s instead of 7200 s") == 1
+    scheduler.close()
+
+
 def test_redbeats_own_scheduler_keeps_its_own_lock(app: Celery) -> None:
     scheduler = schedulers.RedBeatScheduler(app)
     service = type("Service", (), {"scheduler": scheduler})()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import ssl
 from typing import Any
 
 import pytest
+import redis
 from celery import Celery
 
 from redlatch import ClientClosed, ConfigurationError, Guard
@@ -35,6 +37,32 @@ def test_the_settings_may_have_djangos_names() -> None:
 
 def test_the_broker_is_the_master_by_default_if_it_is_one_server() -> None:
     assert "10.0.0.9:6379" in repr(new_client(app_with()))
+
+
+@pytest.mark.parametrize("scheme", ["redis", "rediss", "valkey"])
+@pytest.mark.parametrize("tls", [True, {"ssl_cert_reqs": ssl.CERT_OPTIONAL, "ssl_ciphers": "ECDHE"}])
+def test_row_65_the_tls_of_the_broker_is_that_of_the_locks(scheme: str, tls: Any) -> None:
+    """Celery speaks TLS with such a broker, whatever the scheme: redlatch sent the password in the clear."""
+    client = new_client(app_with(broker=f"{scheme}://me:secret@10.0.0.9/3", broker_use_ssl=tls))
+    [master] = client._masters
+    assert master._kind is redis.SSLConnection
+    assert (master.name, master.credentials()) == ("10.0.0.9:6379/3", ("me", "secret"))
+    if tls is not True:
+        assert master._options["ssl_cert_reqs"] == ssl.CERT_OPTIONAL and master._options["ssl_ciphers"] == "ECDHE"
+
+
+@pytest.mark.parametrize(
+    ("broker", "tls", "why"),
+    [
+        ("unix:///run/a.sock", True, "redlatch_masters: set it; broker_use_ssl does not fit"),
+        ("redis://:secret@host:port", True, "redlatch_masters: broker_url is malformed"),
+        ("redis://:secret@host", {"certfile": "/x"}, "no connection has the option 'certfile'"),
+    ],
+)
+def test_a_tls_setting_that_cannot_be_used_is_refused(broker: str, tls: Any, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why) as caught:
+        new_client(app_with(broker=broker, broker_use_ssl=tls))
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("broker", ["memory://", "amqp://u:secret@h", "redis://a;redis://b", "sentinel://a:26379"])

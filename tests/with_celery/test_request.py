@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -105,3 +106,25 @@ def test_a_lock_that_no_quorum_can_end_is_logged(
     end_lock(app, Passed(name, "f" * 32 + ":queued:7", "here"), "7", None)
     assert "which does not run any more, stays until it runs out" in caplog.text
     assert "f" * 32 not in caplog.text
+
+
+CROWDED = """
+import os, resource, subprocess, sys
+from redlatch.celery.request import wait_until_gone
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+crowd = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+assert crowd[-1] > 1023
+child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+child.kill()
+print(wait_until_gone(child.pid))
+child.wait()
+"""
+
+
+def test_a_process_with_more_than_1023_descriptors_waits_too() -> None:
+    """`select` cannot wait for such a descriptor: the lock of a killed pool process was never ended."""
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 4096:
+        pytest.skip("the system does not allow so many descriptors")
+    ran = subprocess.run([sys.executable, "-c", CROWDED], capture_output=True, text=True, timeout=60)
+    assert (ran.stdout, ran.returncode) == ("True\n", 0), ran.stderr

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import redis
-from celery.exceptions import TaskRevokedError, TimeLimitExceeded, WorkerLostError
+from celery import chain, chord, states
+from celery.exceptions import ChordError, TaskRevokedError, TimeLimitExceeded, WorkerLostError
 from support.faces import await_true
 
 from redlatch.celery import Singleton, singleton
@@ -394,3 +395,64 @@ def test_a_worker_that_is_told_to_stop_ends_its_task_and_releases_the_lock(site:
         assert result.get(timeout=30) == name
         assert worker.wait(30) == 0
     assert site.holder(site.tasks.steady, name, name) is None
+
+
+# --- canvas ----------------------------------------------------------------------------------------------
+
+# Celery stores a result with a call that redis-py 8 calls deprecated.
+stores = pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning")
+
+
+def why_revoked(result: Any) -> str:
+    await_true(result.ready)
+    assert result.state == states.REVOKED
+    return str(result.result)
+
+
+@pytest.mark.parametrize("choice", ["work", "careless", "strict"])
+def test_a_duplicate_in_a_chain_ends_the_chain_and_not_the_step_before_it(
+    site: Site, solo: str, name: str, choice: str
+) -> None:
+    """With "raise", too: Celery would store the error as that of the step before, which has succeeded."""
+    task = getattr(site.tasks, choice)
+    first = task.apply_async([name], queue=name)
+    steps = [site.tasks.steady.si(f"{name}-1"), task.si(name), site.tasks.counted.si(f"{name}-2")]
+    last = chain(*[step.set(queue=solo) for step in steps]).apply_async()
+    assert last.parent.parent.get(timeout=30) == f"{name}-1"
+    assert why_revoked(last.parent) == f"duplicate of task {first.id}"
+    assert why_revoked(last) == f"task {last.parent.id}, a step before it, is a duplicate of task {first.id}"
+    assert site.told(f"{name}-2") == []
+    assert f"task {last.parent.id}, a step of a chain or a group, is not published" in logs(site)
+
+
+def test_a_chain_whose_step_finds_its_lock_taken_ends(site: Site, solo: str, name: str) -> None:
+    steps = [site.tasks.patient.si(name), site.tasks.counted.si(f"{name}-2")]
+    last = chain(*[step.set(queue=name) for step in steps]).apply_async()
+    site.await_free(site.tasks.patient, name)
+    second = site.tasks.patient.apply_async([name], queue=f"{name}-other")
+    forward(site, name, solo)
+    assert why_revoked(last.parent) == f"duplicate of task {second.id}"
+    assert why_revoked(last) == f"task {last.parent.id}, a step before it, is a duplicate of task {second.id}"
+
+
+@stores
+def test_a_duplicate_in_the_header_of_a_chord_fails_its_body(site: Site, solo: str, name: str) -> None:
+    first = site.tasks.work.apply_async([name], queue=name)
+    header = [site.tasks.work.si(name), site.tasks.steady.si(f"{name}-1")]
+    body = chord([step.set(queue=solo) for step in header])(site.tasks.counted.si(f"{name}-2").set(queue=solo))
+    await_true(body.ready)
+    assert isinstance(body.result, ChordError) and f"duplicate of task {first.id}" in str(body.result)
+    assert site.told(f"{name}-2") == []
+
+
+def logs(site: Site) -> str:
+    """Return what all processes have written."""
+    return "".join(path.read_text(errors="replace") for path in site.folder.glob("*.log"))
+
+
+def test_a_retry_after_the_time_that_the_guard_allows_is_logged(site: Site, solo: str, name: str) -> None:
+    result = site.tasks.much_later.apply_async([name], queue=solo)
+    site.await_told(name, "try0")
+    await_true(lambda: f"the lock of task {result.id} runs out before its retry" in logs(site))
+    assert "must live for 7,500 s" in logs(site)
+    result.revoke()

@@ -7,15 +7,17 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 import redis
-from celery import Celery, states
+from celery import Celery, chain, current_task, group, states
+from celery.exceptions import TaskRevokedError
 from celery.result import EagerResult
 from support.faces import ask, await_true
 
-from redlatch import ConfigurationError, DuplicateTask, QuorumUnavailable
+from redlatch import ConfigurationError, DuplicateTask, Guard, LockLost, QuorumUnavailable
 from redlatch.celery import Singleton
 
 from .conftest import Site
@@ -150,9 +152,35 @@ def test_a_task_that_expires_needs_its_lock_no_longer(site: Site, name: str) -> 
     assert 15 < ttl_of(site, site.tasks.work, name) <= 21
 
 
-def test_the_guard_limits_the_time_in_the_queue(site: Site, name: str) -> None:
-    site.tasks.work.apply_async([name], queue=name, countdown=100_000)
+def test_a_countdown_beyond_what_the_guard_allows_is_refused(site: Site, name: str, nobody: Messages) -> None:
+    for delay in ({"countdown": 7200}, {"eta": datetime.now(UTC) + timedelta(hours=2)}):
+        with pytest.raises(ConfigurationError, match=r"^queue_ttl: .* 7,500 s .*Guard\(max_ttl=7500\)"):
+            site.tasks.work.apply_async([name], queue=name, **delay)
+    assert (site.holder(site.tasks.work, name), nobody()) == (None, [])
+    site.tasks.work.apply_async([name], queue=name, countdown=3300)
     assert 3590 < ttl_of(site, site.tasks.work, name) <= 3600
+
+
+def test_the_setting_that_the_error_names_allows_the_countdown(site: Site, other: Celery, name: str) -> None:
+    other.conf.update(redlatch_masters=site.masters, redlatch_options={"guard": Guard(max_ttl=7500), "prefix": name})
+
+    @other.task(base=Singleton)
+    def some(what: str) -> None: ...
+
+    some.apply_async([name], queue=name, countdown=7200)
+    assert 7490_000 < ask(site.masters[0]).pttl(name + some.lock_name([name], {})) <= 7500_000
+
+
+def test_a_queue_ttl_beyond_what_the_guard_allows_is_refused(site: Site, other: Celery, name: str) -> None:
+    other.conf.redlatch_masters = site.masters
+
+    @other.task(base=Singleton, queue_ttl=7200)
+    def some(what: str) -> None: ...
+
+    with pytest.raises(
+        ConfigurationError, match=r"^queue_ttl: the lock of .*some must live for 7,200 s .*max_ttl=7200"
+    ):
+        some.delay(name)
 
 
 def test_a_duplicate_may_be_published_when_the_lock_has_run_out(site: Site, name: str, nobody: Messages) -> None:
@@ -161,6 +189,117 @@ def test_a_duplicate_may_be_published_when_the_lock_has_run_out(site: Site, name
     site.await_free(site.tasks.patient, name)
     assert site.tasks.patient.apply_async([name], queue=name).id != first.id
     assert len(nobody()) == 2
+
+
+# --- canvas ----------------------------------------------------------------------------------------------
+
+
+# Celery stores a result with a call that redis-py 8 calls deprecated.
+stores = pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning")
+
+CHOICES = pytest.mark.parametrize("choice", ["work", "careless"])
+
+
+def revoked(result: Any) -> str:
+    """Return why a task was revoked."""
+    with pytest.raises(TaskRevokedError):
+        result.get(timeout=10)
+    assert result.state == states.REVOKED
+    return str(result.result)
+
+
+@stores
+@CHOICES
+def test_a_duplicate_at_the_head_of_a_chain_ends_the_chain(
+    site: Site, name: str, nobody: Messages, choice: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    task = getattr(site.tasks, choice)
+    first = task.apply_async([name], queue=name)
+    steps = chain(
+        task.s(name).set(queue=name),
+        group(site.tasks.counted.si("x"), site.tasks.counted.si("y")),
+        site.tasks.counted.si("z"),
+    )
+    last = steps.apply_async()
+    head = last.parent.parent
+    assert revoked(head) == f"duplicate of task {first.id}"
+    why = f"task {head.id}, a step before it, is a duplicate of task {first.id}"
+    assert {revoked(result) for result in (last, *last.parent.results)} == {why}
+    assert len(nobody()) == 1
+    [said] = [record.getMessage() for record in caplog.records if "a step of a chain" in record.getMessage()]
+    assert f"task {first.id} with the same arguments" in said and "3 steps behind it" in said
+
+
+def test_a_duplicate_at_the_head_of_a_chain_may_raise(site: Site, name: str, nobody: Messages) -> None:
+    site.tasks.strict.apply_async([name], queue=name)
+    with pytest.raises(DuplicateTask):
+        chain(site.tasks.strict.s(name).set(queue=name), site.tasks.counted.si("z")).apply_async()
+    assert len(nobody()) == 1
+
+
+@stores
+@CHOICES
+def test_a_duplicate_in_a_group_does_not_stay_pending(site: Site, name: str, nobody: Messages, choice: str) -> None:
+    task = getattr(site.tasks, choice)
+    first = task.apply_async([name], queue=name)
+    results = group(task.s(name).set(queue=name), task.s(f"{name}-2").set(queue=name)).apply_async()
+    assert revoked(results.results[0]) == f"duplicate of task {first.id}"
+    assert results.results[1].state == states.PENDING
+    assert len(nobody()) == 2
+
+
+def test_a_task_with_an_id_of_the_caller_is_no_step(site: Site, name: str, nobody: Messages) -> None:
+    first = site.tasks.work.apply_async([name], queue=name)
+    assert site.tasks.work.apply_async([name], queue=name, task_id=f"mine-{name}").id == first.id
+    assert site.tasks.app.AsyncResult(f"mine-{name}").state == states.PENDING
+
+
+# --- a plain call ------------------------------------------------------------------------------------------
+
+
+def test_a_plain_call_runs_with_the_lock(site: Site, other: Celery, name: str) -> None:
+    other.conf.update(redlatch_masters=site.masters)
+
+    @other.task(base=Singleton, bind=True)
+    def some(self: Any, what: str, again: bool = False) -> str:
+        self.lock.check()
+        assert current_task.name == self.name
+        assert self._client.holder(self.lock_name([what], {"again": again})) is not None
+        if again:
+            with pytest.raises(DuplicateTask):
+                self(what, again=True)
+            return str(self(what))
+        return what
+
+    assert some(name) == name
+    assert some(name, again=True) == name
+    assert (some.lock, site.holder(some, name)) == (None, None)
+
+
+def test_a_plain_call_of_a_duplicate_raises(site: Site, name: str, nobody: Messages) -> None:
+    first = site.tasks.work.apply_async([name], queue=name)
+    with pytest.raises(DuplicateTask, match=first.id) as caught:
+        site.tasks.work(name)
+    assert caught.value.task_id == first.id
+    assert site.told(name) == []
+
+
+def test_a_plain_call_that_raises_releases_the_lock(site: Site, name: str) -> None:
+    with pytest.raises(site.tasks.Failed):
+        site.tasks.fail(name)
+    assert site.holder(site.tasks.fail, name) is None
+
+
+def test_a_plain_call_whose_lock_is_lost_raises(site: Site, other: Celery, name: str) -> None:
+    other.conf.update(redlatch_masters=site.masters)
+
+    @other.task(base=Singleton)
+    def some(what: str) -> None:
+        for url in site.masters:
+            ask(url).delete("redlatch:celery:" + some.lock_name([what], {}))
+
+    with pytest.raises(LockLost):
+        some(name)
 
 
 # --- when publishing fails -----------------------------------------------------------------------------

@@ -90,7 +90,9 @@ class Racer:
         Raises:
             Absent, Failed: as for `run`.
         """
-        if not select.select([self._answers], [], [], seconds + PATIENCE_SECONDS)[0]:
+        poll = select.poll()
+        poll.register(self._answers, select.POLLIN)
+        if not poll.poll((seconds + PATIENCE_SECONDS) * 1000):
             raise Failed("no answer")
         line = self._answers.readline()
         if not line:

@@ -95,6 +95,12 @@ class RedBeatScheduler(schedulers.RedBeatScheduler):  # type: ignore[misc]
             return True
         client = client_of(self.app)
         ttl = None if self._ttl is None else client.longest(self._ttl)
+        if ttl != self._ttl:
+            # The lock is renewed, so a shorter ttl only lets another beat begin earlier after a crash.
+            logger.warning(
+                "beat: the lock lives for %s s instead of %s s, which the guard does not allow", ttl, self._ttl
+            )
+            self._ttl = ttl
         lock = client.lock(self.lock_key, ttl, auto_renew=True)
         if not lock.acquire(timeout=timeout):
             if self._said != "waits":

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import redis
+import redis.connection
 import redis.exceptions
 
 from .. import impl
@@ -208,7 +210,24 @@ def _masters(conf: Any) -> Any:
     broker = conf.get("broker_url")
     brokers = [broker] if isinstance(broker, str) else list(broker) if isinstance(broker, Iterable) else []
     if len(brokers) == 1 and brokers[0].startswith(BROKERS) and ";" not in brokers[0]:
-        return brokers
+        tls = conf.get("broker_use_ssl")
+        return [_with_tls(brokers[0], tls)] if tls else brokers
     raise ConfigurationError(
         "redlatch_masters: set it to the URLs of Redis or Valkey servers; the broker of this app is not one such server"
     )
+
+
+def _with_tls(broker: str, tls: Any) -> redis.Redis:
+    """Return a redis-py client for a broker with Celery's setting `broker_use_ssl`, which redlatch does not use itself.
+
+    Raises:
+        ConfigurationError: TLS and the URL do not go together, or the URL is malformed.
+    """
+    scheme, _, rest = broker.partition("://")
+    if scheme == "unix":
+        raise ConfigurationError("redlatch_masters: set it; broker_use_ssl does not fit the unix socket of broker_url")
+    try:
+        options = redis.connection.parse_url(f"rediss://{rest}") | (dict(tls) if isinstance(tls, Mapping) else {})
+    except ValueError:
+        raise ConfigurationError("redlatch_masters: broker_url is malformed; its host, port or an option") from None
+    return redis.Redis(connection_pool=redis.ConnectionPool(**options))

@@ -101,6 +101,9 @@ def wait_until_gone(pid: int) -> bool:
         # macOS has no such call. The lock runs out.
         return False
     try:
-        return bool(select.select([opened], [], [], GONE_TIMEOUT)[0])
+        # Not `select`, which fails above descriptor 1023.
+        poll = select.poll()
+        poll.register(opened, select.POLLIN)
+        return bool(poll.poll(GONE_TIMEOUT * 1000))
     finally:
         os.close(opened)

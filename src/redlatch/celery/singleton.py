@@ -10,10 +10,12 @@ from __future__ import annotations
 import hashlib
 import inspect
 import logging
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from celery import Task, states
+from celery._state import _task_stack
 from celery.backends.base import DisabledBackend
 from celery.exceptions import Ignore, Reject
 from celery.result import EagerResult
@@ -23,6 +25,8 @@ from kombu.utils.uuid import uuid
 
 from ..client import Lock
 from ..errors import ConfigurationError, DuplicateTask, LockBusy, LockError, QuorumUnavailable
+from ..locks.lock import note_failure
+from .canvas import end_step, end_steps_behind, is_sent_by_worker, is_step
 from .client import TaskClient, client_of
 from .headers import QUEUED, Passed, label, new_delivery, seconds_in_queue, task_id_in
 
@@ -33,8 +37,8 @@ CHOICES = ("raise", "ignore", "return_existing")
 # How many seconds a publisher waits while several publishers try at once, or the holder ends; and how many times.
 WAIT, TRIES = 0.5, 5
 
-# The attribute of a request with the lock of the running task.
-HELD = "redlatch_lock"
+# The attributes of a request: the lock of the running task, and whether the task was called.
+HELD, CALLED = "redlatch_lock", "redlatch_called"
 
 
 class Singleton(Task):  # type: ignore[misc]
@@ -81,6 +85,12 @@ class Singleton(Task):  # type: ignore[misc]
         return lock
 
     @property
+    def _running(self) -> Any:
+        """The request of the task that runs in this thread; None outside one."""
+        # Celery binds a task at its first use, and another thread may be in the middle of that.
+        return None if self.request_stack is None else self.request_stack.top
+
+    @property
     def _client(self) -> TaskClient:
         return client_of(self._get_app())
 
@@ -106,6 +116,41 @@ class Singleton(Task):  # type: ignore[misc]
         text = dumps(chosen, sort_keys=True)
         return f"{self.name}:{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}"
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the task in this process, with its lock, and return what the task returns.
+
+        Raises:
+            DuplicateTask: a task with these arguments waits or runs already.
+            QuorumUnavailable: too many masters failed. The task did not run.
+            LockLost: the lock was lost while the task ran.
+            ConfigurationError, TypeError: a setting or an argument is invalid.
+        """
+        request = self._running
+        if getattr(request, HELD, None) is not None and not getattr(request, CALLED, False):
+            # A worker, or `apply`, calls the task like this. It has the lock.
+            setattr(request, CALLED, True)
+            return self.run(*args, **kwargs)
+        name, task_id = self.lock_name(args, kwargs), uuid()
+        lock = self._client.labelled(name, self.run_ttl, label(new_delivery(), task_id), auto_renew=True)
+        holder = self._take_over(lock, task_id)
+        if holder is not None:
+            raise self._duplicate(holder, name)
+        _task_stack.push(self)
+        self.push_request(args=args, kwargs=kwargs, **{HELD: lock, CALLED: True})
+        try:
+            result = self.run(*args, **kwargs)
+        except BaseException as struck:
+            try:
+                lock.release()
+            except LockError as failure:
+                note_failure(struck, failure)
+            raise
+        finally:
+            self.pop_request()
+            _task_stack.pop()
+        lock.release()
+        return result
+
     # --- publishing ---------------------------------------------------------------------------------
 
     def apply_async(
@@ -127,7 +172,9 @@ class Singleton(Task):  # type: ignore[misc]
             DuplicateTask: a task with these arguments is there already, and `on_duplicate` is "raise".
             LockBusy: several publishers try at once, and none of them gets the lock. Nothing was published.
             QuorumUnavailable: too many masters failed. Nothing was published.
-            ConfigurationError, TypeError: a setting or an argument is invalid.
+            ConfigurationError: a setting is invalid, or the lock would have to live longer than the guard allows, as
+                with a long countdown. Nothing was published.
+            TypeError: an argument is invalid.
         """
         task_id = task_id or uuid()
         name = self.lock_name(args, kwargs)
@@ -136,7 +183,7 @@ class Singleton(Task):  # type: ignore[misc]
             token, holder = self._acquire_for(task_id, name, self._queue_seconds(options))
             # After a worker was lost, Celery publishes the task again. Its lock may be there for a while.
             if not token and not (options.get("retries") and holder == task_id):
-                return self._duplicate_of(holder, task_id, name)
+                return self._duplicate_of(holder, task_id, name, options)
             passed = Passed(name, token)
         options["headers"] = passed.headers(options.get("headers"))
         try:
@@ -147,7 +194,7 @@ class Singleton(Task):  # type: ignore[misc]
 
     def _passed_on(self, task_id: str, name: str, options: dict[str, Any]) -> Passed | None:
         """Return the lock of the running task if this call is a retry of it, for the message of the retry."""
-        request = self.request_stack.top
+        request = self._running
         if request is None or request.id != task_id:
             return None
         lock: Lock | None = getattr(request, HELD, None)
@@ -158,7 +205,7 @@ class Singleton(Task):  # type: ignore[misc]
         if lock.name != name:
             return None
         try:
-            lock.extend(self._queue_seconds(options))
+            lock.extend(self._queue_seconds(options, task_id))
         except QuorumUnavailable as error:
             # The message is sent all the same. If the lock runs out before, the next worker acquires it anew.
             logger.warning("the lock of task %s was not extended for its retry: %s", task_id, error)
@@ -167,9 +214,28 @@ class Singleton(Task):  # type: ignore[misc]
             return Passed(name)
         return Passed(name, self._client.hand_over(lock))
 
-    def _queue_seconds(self, options: dict[str, Any]) -> float:
-        """Return how long the lock of a message with these options lives, in seconds."""
-        return self._client.longest(seconds_in_queue(self.queue_ttl, options, self._get_app().timezone))
+    def _queue_seconds(self, options: dict[str, Any], retried: str = "") -> float:
+        """Return how long the lock of a message with these options lives, in seconds.
+
+        Args:
+            retried: the id of the task that retries. Celery would drop a retry for an error, so its lock is cut.
+
+        Raises:
+            ConfigurationError: the lock of a task that is no retry would have to live longer than the guard allows.
+        """
+        wanted = seconds_in_queue(self.queue_ttl, options, self._get_app().timezone)
+        longest = self._client.longest(wanted)
+        if longest == wanted:
+            return wanted
+        text = (
+            f"the lock of {self.name} must live for {math.ceil(wanted):,} s (its queue_ttl, and the countdown or eta), "
+            f"and the guard allows {longest:,.0f} s"
+        )
+        if not retried:
+            cure = f'redlatch_options={{"guard": redlatch.Guard(max_ttl={math.ceil(wanted)})}} allows it'
+            raise ConfigurationError(f"queue_ttl: {text}; {cure}. All processes of the app need the same setting")
+        logger.warning("the lock of task %s runs out before its retry: %s", retried, text)
+        return longest
 
     def _acquire_for(self, task_id: str, name: str, seconds: float) -> tuple[str, str]:
         """Acquire the lock of a task to be published.
@@ -202,12 +268,16 @@ class Singleton(Task):  # type: ignore[misc]
             return False
         return bool(self.AsyncResult(task_id).ready())
 
-    def _duplicate_of(self, holder: str, task_id: str, name: str) -> Any:
+    def _duplicate(self, holder: str, name: str) -> DuplicateTask:
+        text = f"{self.name} with these arguments waits or runs already: task {holder}"
+        return DuplicateTask(text, task_id=holder, name=name)
+
+    def _duplicate_of(self, holder: str, task_id: str, name: str, options: dict[str, Any]) -> Any:
         """Return what `apply_async` returns for a duplicate, or raise."""
-        if self.on_duplicate == "raise":
-            raise DuplicateTask(
-                f"{self.name} with these arguments waits or runs already: task {holder}", task_id=holder, name=name
-            )
+        if self.on_duplicate == "raise" and not is_sent_by_worker(self, options):
+            raise self._duplicate(holder, name)
+        if is_step(options):
+            end_step(self, task_id, holder, options)
         if self.on_duplicate == "ignore":
             return EagerResult(task_id, None, states.IGNORED, name=self.name)
         return self.AsyncResult(holder)
@@ -259,7 +329,9 @@ class Singleton(Task):  # type: ignore[misc]
             raise Ignore()
         logger.info("task %s is not run: task %s with the same arguments has the lock", task_id, holder)
         store = not request.ignore_result
-        self.backend.mark_as_revoked(task_id, f"duplicate of task {holder}", request=request, store_result=store)
+        reason = f"duplicate of task {holder}"
+        self.backend.mark_as_revoked(task_id, reason, request=request, store_result=store)
+        end_steps_behind(self, task_id, request.chain, reason)
         raise Ignore()
 
 
