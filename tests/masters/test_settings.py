@@ -110,7 +110,7 @@ def test_redis_pys_connection_gets_the_setting(name: str) -> None:
     kind: Any = redis.connection.SSLConnection
     if name == "path":
         kind = redis.connection.UnixDomainSocketConnection
-    if name not in {*inspect.signature(kind.__init__).parameters, *settings._known_to_redis_py(kind)}:
+    if name not in {*inspect.signature(kind.__init__).parameters, *settings.known_to_redis_py(kind)}:
         pytest.skip("this redis-py has no such parameter")
     pool = redis.ConnectionPool(connection_class=kind, **{name: value})
     # Not `masters_of`, which reads the files.
@@ -137,6 +137,15 @@ def test_a_setting_that_would_be_dropped_is_refused(name: str) -> None:
         settings.for_connection(kind, {name: print}, "masters[0]")
     assert str(caught.value) == f"masters[0]: {name} cannot be used: {TABLE[name].reason}"
     assert settings.for_connection(kind, {name: None}, "masters[0]") == {}
+
+
+def test_an_option_that_an_older_redis_py_does_not_have_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = settings.known_to_redis_py
+    monkeypatch.setattr(settings, "known_to_redis_py", lambda kind: known(kind) - {"ssl_ciphers"})
+    with pytest.raises(
+        ConfigurationError, match=r"^masters\[0\]: redis-py .* does not have the option ssl_ciphers yet"
+    ):
+        masters_of("rediss://host?ssl_ciphers=ECDHE")
 
 
 def test_a_redis_connect_func_of_a_client_is_refused() -> None:

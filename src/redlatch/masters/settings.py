@@ -191,7 +191,8 @@ def for_connection(kind: type, options: Mapping[str, Any], where: str) -> dict[s
             raise ConfigurationError(f"{where}: {name} cannot be used: {setting.reason}")
         elif setting.fate != CONNECTION:
             continue
-        _check_transport(kind, name, where)
+        else:
+            _check_transport(kind, name, where)
         kept[name] = _certificate_check(value) if name == "ssl_cert_reqs" else value
     return kept
 
@@ -242,7 +243,7 @@ def is_resp2(options: Mapping[str, Any], where: str) -> bool:
 
 
 def _is_for_a_class_of_the_user(kind: type, name: str) -> bool:
-    return not is_of_redis_py(kind) and name not in _known_to_redis_py(kind)
+    return not is_of_redis_py(kind) and name not in known_to_redis_py(kind)
 
 
 def is_of_redis_py(kind: type) -> bool:
@@ -250,7 +251,7 @@ def is_of_redis_py(kind: type) -> bool:
     return kind.__module__.partition(".")[0] == "redis"
 
 
-def _known_to_redis_py(kind: type) -> set[str]:
+def known_to_redis_py(kind: type) -> set[str]:
     """Return the parameters of redis-py's classes among the bases of a class."""
     own = [base for base in kind.__mro__ if is_of_redis_py(base)]
     return {name for base in own for name in inspect.signature(base).parameters}
@@ -271,6 +272,8 @@ def _check_transport(kind: type, name: str, where: str) -> None:
     on_unix = issubclass(kind, redis_connection.UnixDomainSocketConnection)
     if (name == "path") != on_unix and name in ("path", *_OF_TCP):
         raise ConfigurationError(f"{where}: {name} is only for {'TCP' if on_unix else 'unix://'}; leave it out")
+    if name not in known_to_redis_py(kind):
+        raise ConfigurationError(f"{where}: redis-py {redis.__version__} does not have the option {name} yet")
 
 
 def _certificate_check(value: Any) -> Any:

@@ -24,7 +24,7 @@ from redlatch.errors import ConfigurationError
 from redlatch.masters.group import Group
 from redlatch.masters.master import Master
 from redlatch.masters.server import NO_CLUSTER, Server, check_host, kind_opens_files
-from redlatch.masters.settings import from_url, wrong_value
+from redlatch.masters.settings import from_url, known_to_redis_py, wrong_value
 
 SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix")
 OF_SENTINELS = {f"{scheme}+sentinel": scheme for scheme in SCHEMES[:4]}
@@ -166,13 +166,14 @@ def _parsed(scheme: str, rest: str, where: str) -> tuple[type, dict[str, Any]]:
         raise wrong_value(named[1], where) from None
     from_url(options, where)
     kind = options.pop("connection_class", redis_connection.Connection)
-    return kind, _verifying(options) if issubclass(kind, redis_connection.SSLConnection) else options
+    return kind, _verifying(kind, options) if issubclass(kind, redis_connection.SSLConnection) else options
 
 
-def _verifying(options: dict[str, Any]) -> dict[str, Any]:
+def _verifying(kind: type, options: dict[str, Any]) -> dict[str, Any]:
     """Let TLS verify chain and host name unless the options say otherwise (redis-py < 6 did not verify by default)."""
     checks = {"ssl_cert_reqs": "required", "ssl_check_hostname": True, "ssl_min_version": ssl.TLSVersion.TLSv1_2}
-    return checks | options
+    # Without ssl_min_version, redis-py 5.0 takes the default of Python, which is not lower.
+    return {name: value for name, value in checks.items() if name in known_to_redis_py(kind)} | options
 
 
 def _behind_sentinels(scheme: str, rest: str, where: str) -> Master:
