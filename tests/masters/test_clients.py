@@ -220,6 +220,13 @@ def test_row_65_a_class_whose_work_would_be_left_out_is_refused(client: Any, why
         masters_of(["redis://host", client])
 
 
+def test_row_65_a_method_that_was_set_on_a_pool_counts_too() -> None:
+    client = redis.Redis()
+    client.connection_pool.make_connection = client.connection_pool.make_connection  # type: ignore[method-assign]
+    with pytest.raises(ConfigurationError, match="the pool has its own make_connection"):
+        masters_of(client)
+
+
 def test_a_class_of_the_user_gets_its_own_arguments_and_those_of_redis_py() -> None:
     [master] = masters_of(of_class(Tunnel, through="10.0.0.1:7", host="h", db=3, health_check_interval=5))
     connection = master._connection(1.0)

@@ -23,7 +23,7 @@ _CALLED = frozenset({"__init__", "_connect", "_wrap_socket_with_ssl", "host", "p
 _FOR_MESSAGES = frozenset({"__repr__", "__str__", "repr_pieces", "description_format", "_host_error", "_error_message"})
 
 # What a pool may do to a connection before it is used.
-_OF_A_POOL = ("get_connection", "make_connection")
+_OF_A_POOL = ("ensure_connection", "get_available_connection", "get_connection", "make_connection")
 
 _STOCK = (
     redis_connection.SSLConnection,
@@ -89,7 +89,7 @@ def _kind_of(pool: Any, where: str) -> Any:
     if stock is None:
         name = getattr(kind, "__qualname__", kind)
         raise ConfigurationError(f"{where}: the connection_class {name} is no class of redis-py")
-    own = _overrides(type(pool), _OF_A_POOL)
+    own = _overrides(type(pool), _OF_A_POOL) + [name for name in _OF_A_POOL if name in vars(pool)]
     if own:
         raise ConfigurationError(
             f"{where}: the pool has its own {own[0]}, which redlatch does not call; give a client with redis-py's "
