@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from itertools import count, pairwise
 from pathlib import Path
 from subprocess import PIPE
@@ -17,8 +18,9 @@ from typing import Any
 import pytest
 import redis
 from click.testing import CliRunner
+from support.faces import Face, ask, await_true, refused
 
-from redlatch import Client, LockLost, QuorumUnavailable
+from redlatch import Client, ConfigurationError, LockLost, QuorumUnavailable
 from redlatch.cli import build
 from redlatch.guard.marker import FINAL, LEFT, MARKER, Marker
 from redlatch.masters.listed import masters_of
@@ -40,12 +42,12 @@ def fleet() -> Iterator[tuple[embedded.Masters, list[str]]]:
 @pytest.fixture
 def urls(fleet: tuple[embedded.Masters, list[str]]) -> list[str]:
     for url in fleet[1]:
-        redis.Redis.from_url(url).flushall()
+        ask(url).flushall()
     return fleet[1]
 
 
 def marker_of(url: str) -> Marker | None:
-    return Marker.read(redis.Redis.from_url(url).get(MARKER))  # type: ignore[arg-type]
+    return Marker.read(ask(url).get(MARKER))  # type: ignore[arg-type]
 
 
 def stages(urls: list[str]) -> list[str]:
@@ -55,6 +57,18 @@ def stages(urls: list[str]) -> list[str]:
 def mover(old: list[str], new: list[str], said: list[str] | None = None, **given: Any) -> Mover:
     lines: list[str] = [] if said is None else said
     return Mover(masters_of(old), masters_of(new), Markers(MARKER), say=lines.append, **given)
+
+
+def goes_on(client: Any) -> bool:
+    """Return whether a client can take a lock."""
+    lock = client.lock("stock")
+    try:
+        if not lock.acquire(blocking=False):
+            return False
+        lock.release()
+    except (ConfigurationError, QuorumUnavailable):
+        return False
+    return True
 
 
 def use(urls: list[str], ttl: float = TTL) -> None:
@@ -290,6 +304,29 @@ def test_a_handover_goes_back_by_another_one(urls: list[str]) -> None:
     use(urls[3:6])
     mover(urls[3:6], urls[:3]).run()
     use(urls[:3])
+
+
+@pytest.mark.parametrize("new", [slice(2, 5), slice(0, 5)], ids=["one of the old", "all of the old"])
+def test_row_64_a_client_of_the_new_list_that_was_refused_before_works_soon_after_the_end(
+    connect: Face, urls: list[str], new: slice
+) -> None:
+    use(urls[:3])
+    early = connect(urls[new], ttl=TTL)
+    assert refused(early, "all clients must have the same list")
+    mover(urls[:3], urls[new]).run()
+    await_true(lambda: goes_on(early), 5.0)
+
+
+@pytest.mark.parametrize("new", [slice(2, 5), slice(3, 6)], ids=["one of the old", "others"])
+def test_row_64_clients_that_were_left_go_on_when_a_handover_comes_back(
+    connect: Face, urls: list[str], new: slice
+) -> None:
+    first, second = connect(urls[:3], ttl=TTL), connect(urls[new], ttl=TTL)
+    assert goes_on(first)
+    for before, after, old, now in ((first, second, urls[:3], urls[new]), (second, first, urls[new], urls[:3])):
+        mover(old, now).run()
+        await_true(partial(goes_on, after), 5.0)
+        assert not goes_on(before)
 
 
 def test_each_handover_has_a_number_of_its_own(urls: list[str]) -> None:

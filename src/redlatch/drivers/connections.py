@@ -116,10 +116,20 @@ class Connections(Belongings):
             self.standing.undialled.pop(index, None)
 
     def dial_again(self) -> None:
-        """Dial masters again for which no thread could start a second ago, or whose dialling was interrupted."""
+        """Dial masters again that are due: no thread could start, its start was interrupted, or they were left.
+
+        A master that was left for another list may be used again after another handover; its marker says so.
+        """
         now = self._clock.now()
         for index, due_ns in list(self.standing.undialled.items()):
-            if due_ns <= now and index < len(self._masters):
+            if due_ns > now or index >= len(self._masters):
+                continue
+            link = self.fleet.links[index]
+            if link.up:
+                self.standing.undialled.pop(index, None)
+                if not self._votes(link):
+                    self.fleet.drop(index, link.cause)
+            else:
                 self._dial(index)
 
     def is_quorate(self) -> bool:
@@ -282,6 +292,7 @@ class Connections(Belongings):
         self.fleet.adopt(index, connection.sock, connection.traits, connection.traits.dialect)
         self._switches.adopt(index, connection)
         self.fleet.links[index].cause = admission.cause
+        self.standing.undialled[index] = self._clock.now() + SECOND
         if admission.kept:
             self._doubts.clear(index)
         self._log.report_unusable(index, admission.cause, self._connected(), len(self.untried) > 1)

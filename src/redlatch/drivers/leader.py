@@ -304,9 +304,10 @@ class Leader:
 
     def read_late_replies(self) -> None:
         """Count the replies that came while no thread was in a call, unless another thread leads."""
-        me = this_thread()
+        me, standing = this_thread(), self._standing
         try:
-            if self._standing.usable and self.role.setdefault(ROLE, me) == me:
+            # A client that is refused reads, too: the reason may go.
+            if not (standing.closing or standing.forked) and self.role.setdefault(ROLE, me) == me:
                 self.take_all()
                 self.polling = True
                 self.await_replies(0)

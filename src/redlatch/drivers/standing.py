@@ -15,7 +15,7 @@ class Standing:
         closing: whether calls are refused.
         closed: whether the sockets are closed.
         forked: whether this is the client of a forked child, which owns nothing.
-        undialled: the masters whose dialling thread does not run yet, and when to start it again.
+        undialled: the masters to be dialled again although no connection broke, and when.
     """
 
     __slots__ = ("closed", "closing", "forked", "undialled", "usable")

@@ -60,8 +60,12 @@ class Admission(NamedTuple):
 
 
 def refuse(state: GuardState, case: Case) -> Admission:
-    """Refuse a master that this client cannot use."""
-    return Admission(False, SECOND, MasterRefused(case.refusal))
+    """Refuse a master that this client cannot use.
+
+    The reason may be the marker of another master that is connected, and that has joined this list meanwhile. A client
+    that is refused makes no call, so nothing else would find that.
+    """
+    return Admission(False, SECOND, MasterRefused(case.refusal), asks_others=True)
 
 
 def refuse_unpersisted(state: GuardState, case: Case) -> Admission:

@@ -154,7 +154,7 @@ def handover_state(
     reached: list[HandshakeReport],
 ) -> MarkerState:
     """Tell what a handover means for a master; UNJUDGED if there is none."""
-    if is_outdated(state, seen, reached):
+    if is_outdated(state, seen, report, reached):
         return MarkerState.LOST
     if seen is not None and is_awaited(seen, state.names):
         state.awaited = seen, report.came_ns
@@ -209,14 +209,19 @@ def final_markers(state: GuardState, reached: list[HandshakeReport]) -> list[Mar
     return [marker for marker in markers if marker is not None and marker.stage == FINAL]
 
 
-def is_outdated(state: GuardState, seen: Marker | None, reached: list[HandshakeReport]) -> bool:
+def is_outdated(
+    state: GuardState, seen: Marker | None, report: HandshakeReport, reached: list[HandshakeReport]
+) -> bool:
     """Return whether a marker is of the list that this one has replaced.
 
-    The master has forgotten the handover, and a client of the old list has marked it again.
+    The master has forgotten the handover, and a client of the old list has marked it again. That takes a report that
+    was made after the end of the handover was seen: a connection may have waited for a decision since before that.
     """
     if seen is None or seen.stage != FINAL or seen.masters == state.names:
         return False
-    mine = [marker for marker in final_markers(state, reached) if marker.masters == state.names]
+    before = [master.marker for master in state.masters if master.seen_ns <= report.sent_ns]
+    before += [read_quietly(other) for other in reached if other.came_ns <= report.sent_ns]
+    mine = [marker for marker in before if marker and marker.stage == FINAL and marker.masters == state.names]
     return any([marker.previous == seen.masters and marker.attempt > seen.attempt for marker in mine])
 
 
@@ -231,6 +236,9 @@ def present_marker(state: GuardState, master: GuardedMaster, marker: Marker, rep
 
 def _replaced(state: GuardState, known: Marker, marker: Marker) -> bool:
     """Return whether a marker is another one than before. A trusted process takes over its predecessor's marker."""
+    if marker.previous and marker.attempt > known.attempt:
+        # Another handover has come back to this list. It has waited for all locks of before.
+        return False
     if state.settings.trust_persistence:
         return known.since != marker.since
     return known.origin() != marker.origin()
