@@ -233,8 +233,8 @@ class Session:
         """
         if self.held_locks.ended and isinstance(error, ClientClosed) and hold.state == HELD and hold.ticket is ticket:
             gone = loss(RELEASED if was_released(self._policy, hold) else RAN_OUT, hold)
-            # All leases have ended, but `close` may not have come to this one, and finds no hold that is free. The lease
-            # must not count any more when its release leaves (see `quorum.repair`).
+            # All leases have ended, but `close` may not have come to this one, and finds no hold that is free.
+            # The lease ends before its release leaves (see `quorum.repair`).
             hold.lose(self._clock.now())
             self.send([hold.releasing()])
             hold.free()
