@@ -13,9 +13,9 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from mutants.catalogue import MUTANTS
+from mutants.catalogue import MUTANTS, Mutant
 from mutants.catalogue_threads import THREADS
-from mutants.farm import SEEDS, hunt
+from mutants.farm import SEEDS, NoPlaceError, Verdict, hunt
 
 
 @click.command()
@@ -23,20 +23,38 @@ from mutants.farm import SEEDS, hunt
 @click.option("--jobs", default=2, show_default=True, help="How many at a time.")
 @click.option("--only", default="", help="Only those whose name has this in it.")
 def main(seeds: int, jobs: int, only: str) -> None:
-    """Show by which seed each mutant is found; one that survives fails the run."""
+    """Show by which seed each mutant is found; one that survives, only crashes or has no place fails the run."""
     console = Console()
     chosen = [mutant for mutant in (*MUTANTS, *THREADS) if only in mutant.name]
     table = Table("mutant", "known from", "seed", "rule")
-    survived = 0
+    found = 0
     with ThreadPoolExecutor(jobs) as pool:
-        verdicts = pool.map(lambda mutant: hunt(mutant, seeds), chosen)
+        verdicts = pool.map(lambda mutant: judged(mutant, seeds), chosen)
         for verdict in track(verdicts, "mutants", len(chosen), console=console):
-            survived += verdict.seed < 0
-            seed = f"{verdict.seed:,}" if verdict.seed >= 0 else "[bold]SURVIVED"
-            table.add_row(verdict.mutant.name, verdict.mutant.source, seed, verdict.rule[:60])
+            found += verdict.found
+            table.add_row(verdict.mutant.name, verdict.mutant.source, *shown(verdict))
     console.print(table)
-    console.print(f"{len(chosen) - survived} of {len(chosen)} found")
-    sys.exit(bool(survived))
+    console.print(f"{found} of {len(chosen)} found")
+    sys.exit(found < len(chosen))
+
+
+def judged(mutant: Mutant, seeds: int) -> Verdict:
+    """Hunt a mutant; one that has no place in the code any more is not found."""
+    try:
+        return hunt(mutant, seeds)
+    except NoPlaceError as error:
+        return Verdict(mutant, -1, str(error))
+
+
+def shown(verdict: Verdict) -> tuple[str, str]:
+    """Return the seed and the rule for the table."""
+    if verdict.found:
+        return f"{verdict.seed:,}", verdict.rule[:60]
+    if verdict.rule:
+        return "[bold]NO PLACE", verdict.rule[:60]
+    if verdict.crashes:
+        return "[bold]CRASHED", f"{verdict.crashes} schedules: {verdict.crash}"[:60]
+    return "[bold]SURVIVED", ""
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ EVIDENCE, ACTIONS, GUARD_STATE, UNSURE = "guard/evidence.py", "guard/actions.py"
 MOVER, HANDOVER = "operate/mover.py", "guard/handover.py"
 GUARDED_MASTER, HORIZON = "guard/master.py", "wire/horizon.py"
 FOREIGN, OUTCOME, SHOWN = "quorum/kinds/foreign.py", "quorum/outcome.py", "compat/shared.py"
+LOCK = "locks/lock.py"
 LEASE, ATTEMPT = "quorum/lease.py", "quorum/attempt.py"
 TURNS, CONTENTION = "quorum/waiting/in_queue.py", "quorum/waiting/contention.py"
 LINK = "wire/link.py"
@@ -67,7 +68,7 @@ MUTANTS = (
         "32, 36, 50",
         ATTEMPT,
         "        hold.keep(now - self.started_ns)\n",
-        "        hold.lease = hold.lease.until(now + policy.validity_ns(self._ttl_ms))\n"
+        "        hold.lease = hold.lease.until(now + policy.validity_ns(self.ttl_ms))\n"
         "        hold.keep(now - self.started_ns)\n",
     ),
     Mutant(
@@ -318,6 +319,57 @@ MUTANTS = (
         "            term.renewing = False\n",
         "",
     ),
+    # --- what holders hear -----------------------------------------------------------------------------------
+    Mutant(
+        "a loss reaches no on_lost",
+        "row 69",
+        LOCK,
+        "                on_lost(self, reason)\n",
+        "                pass\n",
+    ),
+    Mutant(
+        "a loss is reported twice",
+        "own, issue 39",
+        LOCK,
+        "                on_lost(self, reason)\n",
+        "                on_lost(self, reason)\n                on_lost(self, reason)\n",
+    ),
+    Mutant(
+        "check looks at the event and not at the clock",
+        "row 72, etcd #19091",
+        LOCK,
+        "        if self.remaining() <= 0:\n            raise self._loss()\n",
+        "        if self._upkeep is not None and self._upkeep.reason is not None:\n            raise self._loss()\n",
+    ),
+    Mutant(
+        "a renewal that failed ends the upkeep",
+        "22, 25",
+        SCHEDULE,
+        "                self._enter(term, now_ns + term.soon_ns(self._policy.random()), now_ns)\n",
+        "                pass\n",
+    ),
+    Mutant(
+        "an extension that a quorum refused is no loss",
+        "own, issue 39",
+        EXTEND,
+        "            if ended >= limit or ballot.refused() or",
+        "            if ended >= limit or",
+    ),
+    Mutant(
+        "check knows nothing of the loss that an extension has found",
+        "own, issue 39",
+        EXTEND,
+        "                hold.shorten(token, min(limit, ended))\n",
+        "",
+    ),
+    Mutant(
+        "a release without waiting tells of no loss",
+        "row 60",
+        RELEASE,
+        "            self._ballot.released_lock = released_lock\n",
+        "            pass\n",
+        theme="alone",
+    ),
     # --- fences ----------------------------------------------------------------------------------------------
     Mutant(
         "a number that is as high as the last counts",
@@ -514,8 +566,8 @@ return 1""",
         "a lease in doubt is verified by a look at its token",
         "R2: GET instead of compare-and-PEXPIRE",
         EXTEND,
-        "    ballot = policy.ballot(hold.extending_to(ttl_ms, started), until)\n",
-        "    command = hold.extending_to(ttl_ms, started)\n"
+        "    ballot = policy.ballot(Extension(policy, hold, ttl_ms, started), until)\n",
+        "    command = Extension(policy, hold, ttl_ms, started)\n"
         "    if policy.doubts.cover(lease.asked_ns):\n"
         "        command = hold.kind.owned(hold.key, lease)\n"
         "        command.since_ns, command.ttl_ms = started, ttl_ms\n"

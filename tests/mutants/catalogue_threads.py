@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from .catalogue import HOLD, SCHEDULE, TOKENS, TURNS, WAITING, Mutant
+from .catalogue import HOLD, LOCK, RELEASE, SCHEDULE, TOKENS, TURNS, WAITING, Mutant
 
 CLIENT, DRIVER, BACKGROUND = "client.py", "drivers/threads.py", "drivers/background.py"
 LEADER, FOLLOWERS, CLOSING = "drivers/leader.py", "drivers/followers.py", "drivers/closing.py"
@@ -20,6 +20,39 @@ THREADS = (
         "            term.renewing = False\n",
         "",
         threads="caring",
+    ),
+    # --- what holders hear ---------------------------------------------------------------------------------------
+    _bug(
+        "a thread's loss reaches no on_lost",
+        "row 69",
+        LOCK,
+        "                on_lost(self, reason)\n",
+        "                pass\n",
+        threads="caring",
+    ),
+    _bug(
+        "a thread's loss is reported twice",
+        "own, issue 39",
+        SCHEDULE,
+        "            self.lost.append((lock, term, reason))\n",
+        "            self.lost.append((lock, term, reason))\n            self.lost.append((lock, term, reason))\n",
+        threads="caring",
+    ),
+    _bug(
+        "check looks at the event and not at the clock, in a thread",
+        "row 72, etcd #19091",
+        LOCK,
+        "        if self.remaining() <= 0:\n            raise self._loss()\n",
+        "        if self._upkeep is not None and self._upkeep.reason is not None:\n            raise self._loss()\n",
+        threads="caring",
+    ),
+    _bug(
+        "a thread's release without waiting tells of no loss",
+        "row 60",
+        RELEASE,
+        "            self._ballot.released_lock = released_lock\n",
+        "            pass\n",
+        threads="losing",
     ),
     # --- the role of driver ----------------------------------------------------------------------------------
     _bug(
@@ -73,9 +106,10 @@ THREADS = (
     _bug(
         "two background threads may be started",
         "look before instead of after",
-        BACKGROUND,
-        "    try:\n        unstarted.pop()\n    except IndexError:\n        return False\n    return True\n",
-        "    if len(unstarted) == 0:\n        return False\n    unstarted.pop()\n    return True\n",
+        "wire/helpers.py",
+        "    try:\n        unclaimed.pop()\n    except IndexError:\n        return False\n    return True\n",
+        "    if len(unclaimed) == 0:\n        return False\n    unclaimed.clear()\n    return True\n",
+        threads="starting",
     ),
     # --- the hand-off ------------------------------------------------------------------------------------------
     _bug(
@@ -117,7 +151,7 @@ THREADS = (
         TURNS,
         "        try:\n            queues.join(policy, entry, now)\n",
         "        queues.join(policy, entry, now)\n        try:\n",
-        threads="interrupts",
+        threads="queueing",
     ),
     _bug(
         "a second interrupt ends the undo of an acquire",

@@ -1,4 +1,7 @@
-"""Runs schedules on a mutant until a rule breaks; prints which, as JSON. PYTHONPATH names the mutant and `tests`."""
+"""Runs schedules on a mutant until a rule breaks; prints which, as JSON. PYTHONPATH names the mutant and `tests`.
+
+A schedule in which the code of the mutant crashes is left out: the mutant must break a rule by what it does.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,13 @@ def main(seeds: int, foreign: bool, theme: str, plan: str) -> None:
     drawn = draw_foreign if foreign else partial(draw, theme=theme)
     plans = [load()[plan]] if plan else map(drawn, range(seeds))
 
-    seed = 0
+    seed, crashes, crash = 0, 0, ""
+
+    def tell(found: int, rule: str) -> None:
+        print(json.dumps({"seed": found, "rule": rule, "crashes": crashes, "crash": crash}), flush=True)
 
     def hang(number: int, frame: FrameType | None) -> None:
-        print(json.dumps({"seed": seed, "rule": "it hangs"}), flush=True)
+        tell(seed, "it hangs")
         faulthandler.dump_traceback()
         sys.exit(0)
 
@@ -36,13 +42,16 @@ def main(seeds: int, foreign: bool, theme: str, plan: str) -> None:
         seed = chosen.seed
         signal.alarm(HANGS)
         try:
-            wrong = run(chosen).wrong
+            result = run(chosen)
+            crashed, wrong = result.crash(), result.wrong
         except Exception as error:
-            wrong = (f"{type(error).__name__}: {error}",)
-        if wrong:
-            print(json.dumps({"seed": seed, "rule": wrong[0]}))
+            crashed, wrong = f"{type(error).__name__}: {error}", ()
+        if crashed:
+            crashes, crash = crashes + 1, crash or crashed
+        elif wrong:
+            tell(seed, wrong[0])
             return
-    print(json.dumps({"seed": -1, "rule": ""}))
+    tell(-1, "")
 
 
 if __name__ == "__main__":

@@ -22,11 +22,27 @@ SEEDS = 10_000  # within which each has to be found
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant: by which seed it was found, and by which rule; -1 where it survived."""
+    """What became of a mutant.
+
+    Attributes:
+        seed, rule: by which seed and which rule it was found; -1 where it survived.
+        crashes: in how many schedules before that its own code crashed, which is no find; and the first crash.
+    """
 
     mutant: Mutant
     seed: int
     rule: str
+    crashes: int = 0
+    crash: str = ""
+
+    @property
+    def found(self) -> bool:
+        """Whether it was found by a rule."""
+        return self.seed >= 0
+
+
+class NoPlaceError(ValueError):
+    """The code has changed, so that a mutant has no place in it any more."""
 
 
 def hunt(mutant: Mutant, seeds: int = SEEDS, plan: str = "") -> Verdict:
@@ -53,27 +69,28 @@ def hunt(mutant: Mutant, seeds: int = SEEDS, plan: str = "") -> Verdict:
         )
     if not done.stdout.strip():
         raise RuntimeError(f"{mutant.name}: {done.stderr}")
-    told = json.loads(done.stdout.splitlines()[0])
-    return Verdict(mutant, told["seed"], told["rule"])
+    return Verdict(mutant, **json.loads(done.stdout.splitlines()[0]))
 
 
 def hunt_by_threads(mutant: Mutant, seeds: int, folder: Path) -> Verdict:
     """Run thread schedules on the package in `folder` until one breaks a rule."""
-    for batch in stream(0, seeds, folder, stop=True, theme=mutant.threads):
+    crashed: list[tuple[int, str]] = []
+    for batch in stream(0, seeds, folder, stop=True, theme=mutant.threads, crashes=False):
+        crashed += batch.crashed
         if batch.wrong:
-            return Verdict(mutant, *batch.wrong[0])
-    return Verdict(mutant, -1, "")
+            return Verdict(mutant, *batch.wrong[0], len(crashed), crashed[0][1] if crashed else "")
+    return Verdict(mutant, -1, "", len(crashed), crashed[0][1] if crashed else "")
 
 
 def plant(mutant: Mutant, package: Path) -> None:
     """Put the bug in.
 
     Raises:
-        ValueError: the code has changed, so that the bug has no place any more.
+        NoPlaceError: the bug has no place in the code any more.
     """
     path = package / mutant.file
     text = path.read_text()
     found = re.findall(mutant.old if mutant.old.startswith("(?ms)") else re.escape(mutant.old), text)
     if len(found) != 1:
-        raise ValueError(f"{mutant.name}: {mutant.file} has {len(found)} times {mutant.old!r}")
+        raise NoPlaceError(f"{mutant.name}: {mutant.file} has {len(found)} times {mutant.old!r}")
     path.write_text(text.replace(found[0], mutant.new))

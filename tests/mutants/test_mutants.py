@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from mutants.__main__ import judged, shown
 from mutants.catalogue import MUTANTS as OWN
+from mutants.catalogue import SCHEDULE, Mutant
 from mutants.catalogue_threads import THREADS
 from mutants.farm import ROOT, hunt, plant
 
@@ -16,12 +18,13 @@ MUTANTS = (*OWN, *THREADS)
 
 # One of each part, of those that are found within a few schedules.
 QUICK = (
-    "the ttl counts from the last vote",
+    "no look at the clock after the votes",
     "half of the masters are a quorum",
     "a lock without a ttl",
     "a cancelled acquire leaves its key",
     "no look but by a push",
-    "a loss is not told",
+    "a loss is reported twice",
+    "check looks at the event and not at the clock",
     "numbers are not kept on the masters",
     "readers do not look for a writer",
     "who holds a key that is deleted is not told",
@@ -57,13 +60,29 @@ def test_the_bug_still_has_its_place(mutant: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mutant", [mutant for mutant in MUTANTS if mutant.name in QUICK], ids=lambda m: m.name)
 def test_the_simulator_finds_it(mutant: Any) -> None:
-    assert hunt(mutant, seeds=1000).seed >= 0
+    assert hunt(mutant, seeds=1000).found
 
 
 @pytest.mark.parametrize(("name", "plan"), KEPT)
 def test_the_plan_that_found_it_still_does(name: str, plan: Any) -> None:
     mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
     assert ("was free" if plan.startswith("row 42") else "holders") in hunt(mutant, plan=plan).rule
+
+
+@pytest.mark.parametrize("threads", ["", "caring"])
+def test_a_mutant_that_only_crashes_is_not_found(threads: str) -> None:
+    old = "            self.lost.append((lock, term, reason))\n"
+    crashing = Mutant("crashes", "own", SCHEDULE, old, old.replace("term,", "term.missing,"), threads=threads)
+    verdict = hunt(crashing, seeds=100)
+    assert not verdict.found
+    assert verdict.crashes
+    assert "AttributeError" in verdict.crash
+
+
+def test_a_mutant_without_a_place_fails_the_run() -> None:
+    verdict = judged(Mutant("gone", "own", SCHEDULE, "no such text", ""), seeds=1)
+    assert not verdict.found
+    assert "NO PLACE" in shown(verdict)[0]
 
 
 def test_there_are_forty_at_least_each_under_a_name_of_its_own() -> None:

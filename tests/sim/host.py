@@ -6,6 +6,7 @@ import functools
 import importlib.metadata
 import random
 import select
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -88,6 +89,8 @@ class Host:
         self._by_fd: dict[int, Connection] = {}
         self._made: list[Connection] = []
         self.connections: dict[Connection, None] = {}
+        # By master: when connections to it ended, each with the memory that was behind it when it was made.
+        self.left: dict[int, list[tuple[int, int]]] = defaultdict(list)
         self.routes: list[Route] = []
         # At run time, asyncio lets a loop leave out methods that nobody calls.
         self.loop = SimLoop(self)  # type: ignore[abstract]
@@ -178,9 +181,14 @@ class Host:
     def lose(self, connection: Connection) -> None:
         """Record that a connection is over."""
         if self.connections.pop(connection, connection) is None:
+            self.note_end(connection)
             fd = connection.far.fileno()
             del self._by_fd[fd]
             self._written.unregister(fd)
+
+    def note_end(self, connection: Connection) -> None:
+        """Record when a connection ended."""
+        self.left[connection.master.index].append((self.world.now, connection.memory))
 
     def kill(self) -> None:
         """Die as after SIGKILL: the kernel closes the open sockets and sends the bytes that were written."""

@@ -106,6 +106,8 @@ class Master:
         self.keys = Keyspace(self._now_us, self._changed, NATIVE[kind])
         # The times at which it forgot keys.
         self.forgets: list[int] = []
+        # How often its keys were replaced by others, or by none.
+        self.memories = 0
         # Records what it tells its clients about that (see `alone`).
         self.told: Alone | None = None
         self._executed = executed
@@ -334,7 +336,7 @@ class Master:
         self.promoted = False
         self._disconnect()
         if not keeps:
-            self.forgets.append(self.world.now)
+            self._forget_keys()
             self.keys.values.clear()
             self.keys.over.clear()
             self.doubted = True
@@ -343,6 +345,10 @@ class Master:
 
     def _start(self) -> None:
         self.up = True
+
+    def _forget_keys(self) -> None:
+        self.forgets.append(self.world.now)
+        self.memories += 1
 
     def restart_older(self, age_ns: int, down_ns: int) -> None:
         """Crash after `age_ns`, and restart with the keys as they are now: an old dump, or an AOF without its end."""
@@ -372,6 +378,7 @@ class Master:
         self._disconnect()
         self.server = 1 - self.server
         self.histories += 1
+        self.memories += 1
         self.promoted = True
         self.world.at(self.world.now + self.backlog_ms * MILLISECOND, self._forget_history, self.histories)
         self.keys.values, self.keys.over = kept
@@ -387,7 +394,7 @@ class Master:
 
     def flush(self) -> None:
         """Run FLUSHALL."""
-        self.forgets.append(self.world.now)
+        self._forget_keys()
         self.keys.flush()
         for connection in self.visitors if self.told is not None and self.pushes else ():
             assert self.told is not None
@@ -397,7 +404,7 @@ class Master:
         """Run SWAPDB with another database: all keys go or come back, and the master sends no push."""
         self.excuse()
         self.swapped = True
-        self.forgets.append(self.world.now)
+        self._forget_keys()
         before = set(self.keys.values)
         self.keys.swap()
         for visitor in self.visitors.values():

@@ -68,6 +68,7 @@ class Connection:
         open: whether both ends are connected.
         astray: whether only the client's end broke, so that the master still reads the bytes in transit.
         held_until: the time until which nothing more arrives at the master.
+        memory: how often the master had forgotten its keys when the connection was made.
         left: how many bytes still arrive after the connection went astray; -1 means all.
     """
 
@@ -80,6 +81,7 @@ class Connection:
         self.near.setblocking(False)
         self.far.setblocking(False)
         self.open = True
+        self.memory = master.memories
         # Translates for a master that refuses scripts.
         self.bridge = None if master.scripts else Bridge(self)
         # Whether the client has sent anything; whether it has a reason to give the connection up.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from .world import MILLISECOND, SECOND
@@ -15,6 +16,11 @@ LOST_ATTEMPTS = 3
 
 # How much later than its deadline a loss may be reported.
 LATE_NS = 5 * MILLISECOND
+
+
+# The errors of code that is wrong in itself, in the text of a broken rule. Others, such as an IndexError, may be how a
+# race shows.
+CRASHES = re.compile(r"\b(AttributeError|ImportError|NameError|SyntaxError|TypeError|UnboundLocalError)\b")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,3 +39,7 @@ class Outcome:
     digest: str
     grants: int
     trace: tuple[str, ...] = ()
+
+    def crash(self) -> str:
+        """Return the first broken rule that is an error of code which is wrong in itself; "" if there is none."""
+        return next((rule for rule in self.wrong if CRASHES.search(rule)), "")

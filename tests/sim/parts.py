@@ -52,6 +52,8 @@ class Action:
         shown: for a lock of a drop-in, whether the holder reads its token.
         elsewhere: the client that releases it with this token; None if no client does.
         here: whether its holder releases it.
+        asks: whether its holder asks the masters whether it still has the lock, before it releases it.
+        leaves: whether the release is the end of a ``with``.
     """
 
     kind: str
@@ -68,6 +70,8 @@ class Action:
     shown: bool = False
     elsewhere: int | None = None
     here: bool = True
+    asks: bool = False
+    leaves: bool = False
 
 
 @dataclass(frozen=True)

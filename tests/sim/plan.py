@@ -117,6 +117,10 @@ GUARDING = {
 
 def draw(seed: int, theme: str = "") -> Plan:
     """Draw a plan with a theme of `DRAWN` or `GUARDING`; by default, some seeds without another theme draw one."""
+    return themes.asked(random.Random(f"asks {seed}"), _draw_theme(seed, theme))
+
+
+def _draw_theme(seed: int, theme: str) -> Plan:
     plan, first = _draw(random.Random(f"plan {seed}"), seed)
     # A second generator: new themes do not change the first plan.
     chance = random.Random(f"late {seed}")

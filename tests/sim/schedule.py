@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -26,12 +25,14 @@ from .foreign import Deleted, Deletions, SimForeign, key_of
 from .grants import Grant
 from .host import Host, SimClient
 from .liveness import Liveness
+from .logs import Logs, taken
 from .master import Master
 from .moving import Moves
 from .network import Route
 from .outcome import LATE_NS, LOST_ATTEMPTS, SPAN_NS, Outcome
 from .plan import DELETE, FOREIGN, PERMITS, Action, Plan, draw
 from .recount import Recount, group_of
+from .reports import Pairs, Reports, keep_true
 from .watched import Watched
 from .world import EPOCH_MS, MICROSECOND, SECOND, Drifting, World
 
@@ -67,15 +68,14 @@ def simulate(seed: int) -> Result:
 
 def run(plan: Plan, tracing: bool = False) -> Result:
     """Run a plan."""
-    enabled, logger = gc.isenabled(), logging.getLogger("redlatch")
-    level = logger.level
+    enabled = gc.isenabled()
     # The seed does not decide what the collector finalizes, and when.
     gc.disable()
-    logger.setLevel(logging.CRITICAL + 1)
     try:
-        return _Schedule(plan, tracing).run()
+        schedule = _Schedule(plan, tracing)
+        with taken(schedule.logs):
+            return schedule.run()
     finally:
-        logger.setLevel(level)
         if enabled:
             gc.enable()
 
@@ -90,6 +90,8 @@ class _Schedule:
             Master(world, index, Drifting(0, rate), kind, pushes, self._executed, index not in plan.scriptless)
             for index, (kind, pushes, rate) in enumerate(plan.masters)
         ]
+        self.reports = Reports(world, self.masters, self.checker.quorum, plan.trusty)
+        self.logs = Logs(world, self.reports)
         self.hosts = [
             Host(
                 world,
@@ -185,6 +187,7 @@ class _Schedule:
             world.violate(f"{world.steps} events: somebody goes round and round")
         self._released_at_last()
         self.checker.judge()
+        self.reports.judge(self.checker.grants, self._deleted)
         if self.recount is not None:
             for number, (host, client) in enumerate(zip(self.hosts, self.clients, strict=True)):
                 if not host.dead:
@@ -224,6 +227,7 @@ class _Schedule:
 
     def _executed(self, index: int, words: list[bytes], reply: Any) -> None:
         self.checker.executed(self.masters[index], words, reply)
+        self.reports.executed(index, words, reply)
         if self.alone is not None:
             self.alone.executed(words, reply)
 
@@ -285,6 +289,8 @@ class _Schedule:
                 self._say(client, name, "was cancelled")
                 task.uncancel()
             except (LockError, ConfigurationError) as error:
+                if isinstance(error, QuorumUnavailable):
+                    self.reports.unavailable(error)
                 self._say(client, name, f"{type(error).__name__}: {error}")
             finally:
                 if timer is not None:
@@ -308,19 +314,22 @@ class _Schedule:
             self._say(client, name, "did not get it")
             return
         parts = lock._locks if action.kind == "multi" else [lock.lock if action.kind == "rlock" else lock]
-        grants = [self._granted(name, client, action, part, asked) for part in parts]
+        pairs = [(self._granted(name, client, action, part, asked), part) for part in parts]
         if action.shown:
             shown_token(lock)
         had_ns = self.hosts[client].clock.read(self.hosts[client].local)
         try:
             await asyncio.sleep(action.hold / 2)
-            await self._extend_often(client, name, action, lock, parts)
+            self._check(client, lock, pairs)
+            await self._extend_often(client, name, action, lock, pairs)
             if action.kind == "rlock":
-                await lock.acquire()
+                with self.reports.call("check", self.hosts[client], pairs):
+                    await lock.acquire()
                 await lock.release()
                 if lock.count != 1 or parts[0]._hold.state != HELD:
                     self.world.violate(f"{name} of {self.hosts[client].name} has released the whole of {lock.name}")
             await asyncio.sleep(action.hold / 2)
+            self._check(client, lock, pairs)
             if action.renew and not action.watch:
                 self._see_the_renewal(client, name, action, lock)
             if action.watch:
@@ -328,20 +337,43 @@ class _Schedule:
             bounded = action.watch and action.renew and not action.extends and not self.plan.pauses
             if bounded and lock._hold.deadline_ns > had_ns + int(action.ttl * SECOND):
                 self.world.violate(f"{name} of client {client} has renewed {lock.name} beyond its max_hold")
+            if action.asks:
+                await self._ask(client, name, lock, pairs)
         except LockLost as error:
             self._told(client, action, lock, error)
+            self._check(client, lock, pairs)
             raise
         finally:
-            self._released(client, name, zip(grants, parts, strict=True))
+            self._released(client, name, pairs)
             if action.elsewhere is not None and lock.token is not None:
                 self._hand_on(name, client, action, lock)
             if action.here:
-                await self._release(client, action, lock)
+                await self._release(client, action, lock, pairs)
             self._say(client, name, "has released it")
 
-    async def _release(self, client: int, action: Action, lock: Any) -> None:
+    def _check(self, client: int, lock: Any, pairs: Pairs) -> None:
+        """Check the lock, which takes no time; whether it is lost does not matter to its task."""
+        host = self.hosts[client]
+        with suppress(LockLost), self.reports.call("check", host, pairs):
+            host.at_no_time(lock.check)
+
+    async def _ask(self, client: int, name: str, lock: Any, pairs: Pairs) -> None:
+        """Ask the masters whether the lock is held."""
         try:
-            await (lock.release() if action.kind in ("multi", "rlock") else lock.release(wait=action.wait))
+            with self.reports.call("owned", self.hosts[client], pairs) as calls:
+                if not await pairs[0][1].owned():
+                    calls.clear()
+        except QuorumUnavailable as error:
+            self._say(client, name, f"does not know whether it has {lock.name}: {error}")
+
+    async def _release(self, client: int, action: Action, lock: Any, pairs: Pairs) -> None:
+        waits = action.wait or action.kind in ("multi", "rlock")
+        try:
+            with self.reports.call("release", self.hosts[client], pairs, waits):
+                if action.leaves:
+                    await lock.__aexit__(None, None, None)
+                else:
+                    await (lock.release() if waits else lock.release(wait=False))
         except LockLost as error:
             self._told(client, action, lock, error)
             raise
@@ -412,7 +444,7 @@ class _Schedule:
         # If the process was paused, its local time is later than the world's time.
         self.world.at(self.hosts[client].local, arrives)
 
-    async def _extend_often(self, client: int, name: str, action: Action, lock: Any, parts: list[Any]) -> None:
+    async def _extend_often(self, client: int, name: str, action: Action, lock: Any, pairs: Pairs) -> None:
         """Extend the lock as often as planned. A failed or cancelled extension does not prevent the next one."""
         for number, extension in enumerate(action.extends):
             if extension.pause:
@@ -423,22 +455,23 @@ class _Schedule:
                         connection.strays = int(seconds * SECOND), left
             try:
                 async with asyncio.timeout(extension.patience):
-                    await self._extend(client, name, lock, parts, extension.ttl)
+                    await self._extend(client, name, lock, pairs, extension.ttl)
             except (TimeoutError, QuorumUnavailable) as error:
+                if isinstance(error, QuorumUnavailable):
+                    self.reports.unavailable(error)
                 self._say(client, name, f"has not extended it: {type(error).__name__}")
                 if isinstance(error, QuorumUnavailable) and number == len(action.extends) - 1:
                     raise
 
-    async def _extend(self, client: int, name: str, lock: Any, parts: list[Any], ttl: float) -> None:
+    async def _extend(self, client: int, name: str, lock: Any, pairs: Pairs, ttl: float) -> None:
         """Extend the lock.
 
         An extension that arrives after the lock has run out does not count, whatever the masters reply.
         """
         host = self.hosts[client]
         self._say(client, name, f"extends it to {ttl:g} s")
-        holds = [
-            part._hold for part in parts if not (part._upkeep and part._upkeep.renews) and not part._hold.extending
-        ]
+        parts = [part for _, part in pairs if not (part._upkeep and part._upkeep.renews)]
+        holds = [part._hold for part in parts if not part._hold.extending]
         before = {hold: (hold.lease.asked_ns, hold.deadline_ns) for hold in holds}
 
         # Called after each step, because a second extension may verify the first.
@@ -448,7 +481,8 @@ class _Schedule:
                     self.world.violate(f"{name} of {host.name} has extended {hold.name} when it had run out")
                 before[hold] = hold.lease.asked_ns, hold.deadline_ns
 
-        await Watched(lock.extend(ttl), look)
+        with self.reports.call("extend", host, pairs):
+            await Watched(lock.extend(ttl), look)
 
     async def _see_the_loss(self, client: int, name: str, lock: Any) -> None:
         """Check that the loss of a lock past its deadline was reported, as soon as its process runs again."""
@@ -491,17 +525,19 @@ class _Schedule:
             for extension in action.extends:
                 if extension.pause:
                     await asyncio.sleep(extension.pause)
-                await face.extend_many(locks, extension.ttl)
+                with self.reports.call("extend_many", self.hosts[client], pairs) as calls:
+                    keep_true(calls, locks, await face.extend_many(locks, extension.ttl))
         finally:
             self._released(client, name, pairs)
-            await face.release_many(locks, wait=action.wait)
+            with self.reports.call("release_many", self.hosts[client], pairs, action.wait) as calls:
+                keep_true(calls, locks, await face.release_many(locks, wait=action.wait))
 
     def _lock_of(self, client: int, action: Action) -> Any:
         face, name, ttl = self.clients[client], action.names[0], action.ttl
         if self.plan.foreign:
             # Several holders may have the same chosen token.
             chosen = action.kind == "given"
-            return face.foreign_lock(action, (lambda lock, reason: self.told.append(lock)) if chosen else self._lost)
+            return face.foreign_lock(action, self._note_loss if chosen else self._lost)
         options: dict[str, Any] = {"auto_renew": True} if action.renew else {}
         options["group"] = group = group_of(action)
         if action.watch and action.renew:
@@ -531,13 +567,17 @@ class _Schedule:
 
     def _lost(self, lock: Any, reason: str) -> None:
         """Record the report of a loss; check that no quorum has a key that is reported gone."""
-        self.told.append(lock)
+        self._note_loss(lock, reason)
         hold: Any = lock._hold
         if reason == KEY_GONE and not self.plan.lists:
             key = hold.kind.watched(hold.key)
             having = [master.index for master in self.masters if master.keys.values.get(key) == hold.token]
             if len(having) >= self.checker.quorum:
                 self.world.violate(f"{lock.name} was reported gone, but {having} have it: a quorum")
+
+    def _note_loss(self, lock: Any, reason: str) -> None:
+        self.told.append(lock)
+        self.reports.reported(lock)
 
     def _granted(self, name: str, client: int, action: Action, lock: Any, asked: int) -> Grant:
         host = self.hosts[client]

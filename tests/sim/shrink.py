@@ -61,6 +61,8 @@ def _candidates(plan: Plan) -> Iterator[Plan]:
                 replace(action, pause=0.0),
                 replace(action, hold=0.0),
                 replace(action, wait=True),
+                replace(action, asks=False),
+                replace(action, leaves=False),
                 replace(action, elsewhere=None, here=True),
                 replace(action, shown=False, elsewhere=None, here=True),
             ):

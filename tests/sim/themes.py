@@ -35,6 +35,25 @@ TOGETHER = (
 SIDE_BY_SIDE = {"plain", "fence", "fair", "rlock", "many", "semaphore"}
 
 
+# The kinds of locks that end a ``with`` as they are released otherwise.
+LEAVING = {"plain", "fence", "fair", "reader", "writer", "semaphore", "multi"}
+
+
+def asked(chance: random.Random, plan: Plan) -> Plan:
+    """Let some holders ask whether they have the lock, and some releases be the end of a ``with``."""
+    tasks = [(client, tuple(_asked(chance, action) for action in actions)) for client, actions in plan.tasks]
+    return replace(plan, tasks=tuple(tasks))
+
+
+def _asked(chance: random.Random, action: Action) -> Action:
+    asks, leaves = chance.random() < 0.15, chance.random() < 0.3
+    return replace(
+        action,
+        asks=asks and action.kind not in ("multi", "many"),
+        leaves=leaves and action.wait and action.kind in LEAVING,
+    )
+
+
 def extended(chance: random.Random, plan: Plan) -> Plan:
     """Replace the extensions of a plan by one to three extensions with other ttls."""
     return _with_longest(

@@ -1,7 +1,7 @@
 """Runs thread schedules in a child process; PYTHONPATH names the folders of the package and of the tests.
 
-`child.py FIRST LAST TOGETHER THEME [stop]` prints one line of JSON per batch (see `farm.Batch`). `child.py SEED show
-[small]` prints one schedule.
+`child.py FIRST LAST TOGETHER THEME [stop] [rules]` prints one line of JSON per batch (see `farm.Batch`).
+`child.py SEED show [small]` prints one schedule.
 """
 
 from __future__ import annotations
@@ -24,8 +24,13 @@ def prepare() -> None:
     instrument.install(gates, fakes.all_of(gates))
 
 
-def main(first: int, last: int, together: int, theme: str, stop: bool) -> None:
-    """Run the schedules of the seeds from `first` to `last` that have the theme; "any" is every theme."""
+def main(first: int, last: int, together: int, theme: str, stop: bool, crashes: bool) -> None:
+    """Run the schedules of the seeds from `first` to `last` that have the theme; "any" is every theme.
+
+    Args:
+        stop: whether to end at the first schedule that breaks a rule.
+        crashes: whether a crash of the package breaks one.
+    """
     from simthreads.farm import ANY
     from simthreads.plan import draw
     from simthreads.schedule import run
@@ -34,7 +39,7 @@ def main(first: int, last: int, together: int, theme: str, stop: bool) -> None:
         end = min(begin + together, last)
         grants = points = switches = 0
         digest = blake2b(digest_size=8)
-        wrong = []
+        wrong, crashed = [], []
         for seed in range(begin, end):
             faulthandler.dump_traceback_later(HANGS, exit=True)
             plan = draw(seed)
@@ -43,11 +48,13 @@ def main(first: int, last: int, together: int, theme: str, stop: bool) -> None:
             result = run(plan)
             grants, points, switches = grants + result.grants, points + result.points, switches + result.switches
             digest.update(result.digest.encode())
-            if result.wrong:
+            if result.crash() and not crashes:
+                crashed.append([seed, result.crash()])
+            elif result.wrong:
                 wrong.append([seed, result.wrong[0]])
                 if stop:
                     break
-        print(json.dumps([end - begin, grants, points, switches, digest.hexdigest(), wrong]), flush=True)
+        print(json.dumps([end - begin, grants, points, switches, digest.hexdigest(), wrong, crashed]), flush=True)
         if wrong and stop:
             return
 
@@ -80,4 +87,6 @@ if __name__ == "__main__":
     prepare()
     if sys.argv[2] == "show":
         sys.exit(show(int(sys.argv[1]), "small" in sys.argv[3:]))
-    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], "stop" in sys.argv[5:])
+    flags = sys.argv[5:]
+    first, last, together = map(int, sys.argv[1:4])
+    main(first, last, together, sys.argv[4], "stop" in flags, "rules" not in flags)

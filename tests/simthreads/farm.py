@@ -26,6 +26,7 @@ class Batch:
         schedules, grants, points, switches: totals.
         digest: a hash of all their histories.
         wrong: (seed, rule) for each schedule that broke a rule.
+        crashed: the same for each schedule in which the package crashed, if these are not in `wrong`.
     """
 
     schedules: int
@@ -34,22 +35,26 @@ class Batch:
     switches: int
     digest: str
     wrong: list[tuple[int, str]]
+    crashed: list[tuple[int, str]]
 
 
-def stream(first: int, seeds: int, package: Path, stop: bool = False, theme: str = ANY) -> Iterator[Batch]:
+def stream(
+    first: int, seeds: int, package: Path, stop: bool = False, theme: str = ANY, crashes: bool = True
+) -> Iterator[Batch]:
     """Run the schedules of many seeds in one process, and yield each batch when it is done.
 
     Args:
         package: the folder that holds the package redlatch.
         stop: whether to end at the first schedule that breaks a rule.
-        theme: one of `plan.THEMES` to run only its schedules, or `ANY`.
+        theme: one of `plan.THEMES` or `plan.LATER` to run only its schedules, or `ANY`.
+        crashes: whether a schedule in which the package crashes has broken a rule.
 
     Raises:
         RuntimeError: the process failed.
     """
     command = [str(Path(__file__).with_name("child.py")), str(first), str(first + seeds), str(TOGETHER), theme]
     with subprocess.Popen(
-        [sys.executable, *command, *["stop"] * stop],
+        [sys.executable, *command, *["stop"] * stop, *["rules"] * (not crashes)],
         env=os.environ | {"PYTHONPATH": f"{package}{os.pathsep}{TESTS}", "PYTHONHASHSEED": "0"},
         stdout=subprocess.PIPE,
         text=True,

@@ -111,7 +111,8 @@ class ThreadHost(Host):
 
     def lose(self, connection: Connection) -> None:
         """Unregister a connection that has ended."""
-        self.connections.pop(connection, None)
+        if self.connections.pop(connection, connection) is None:
+            self.note_end(connection)
 
     def interrupted(self) -> None:
         """Let a client close its connections if an operation on them was cut short."""

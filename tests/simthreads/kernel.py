@@ -13,7 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sized
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from greenlet import GreenletExit, getcurrent, greenlet
 from sim.world import MILLISECOND, World
@@ -23,6 +23,8 @@ from .instrument import HOT
 if TYPE_CHECKING:
     from .host import ThreadHost
     from .plan import Choice
+
+T = TypeVar("T")
 
 FAR = 1 << 60
 SOON = 16  # points
@@ -110,6 +112,7 @@ class Kernel:
         self.current: Thread | None = None
         self.points = self.switches = 0
         self.over = False
+        self.aim = ""  # the module that interrupts aim at
         self._busy = False  # whether an event runs, which belongs to no thread
         self._granted = FAR
         self._gap = 0  # points until another thread may be chosen
@@ -129,6 +132,17 @@ class Kernel:
         if self.current is not None and not self._busy:
             self._spend()
         return self.world.now
+
+    def at_no_time(self, call: Callable[[], T]) -> T:
+        """Return the result of a call that takes no time, and in which no thread is preempted."""
+        self.now()
+        busy, self._busy = self._busy, True
+        granted, left, draw = self._granted, self.gates.left, self.gates.draw
+        self.gates.left, self.gates.draw = FAR, _nothing
+        try:
+            return call()
+        finally:
+            self._granted, self.gates.left, self.gates.draw, self._busy = granted, left, draw, busy
 
     def _spend(self) -> None:
         used = self._granted - self.gates.left
@@ -170,6 +184,9 @@ class Kernel:
             me.aimed -= 1
             if not me.aimed:
                 self._strike_soon(me)
+        where = self.choice.where
+        if where and sys._getframe(2).f_globals["__name__"] not in where:
+            return
         if self.choice.hot and self.chance.random() < self.choice.hot:
             self._spend()
             self._gap = min(self._gap, 1 + int(self.chance.random() * SOON))
@@ -338,9 +355,9 @@ class Kernel:
         """
         if thread.ended:
             return
-        if may_aim and not thread.aimed and self.chance.random() < 0.5:
+        if may_aim and not thread.aimed and (self.aim or self.chance.random() < 0.5):
             thread.aimed = 1 + int(self.chance.random() * AIMED)
-            thread.target = HOT[int(self.chance.random() * len(HOT))]
+            thread.target = self.aim or HOT[int(self.chance.random() * len(HOT))]
             return
         if not thread.in_call or (thread.waiting and self.chance.random() < 0.5):
             later_ns = 1 + int(self.chance.expovariate(1.0) * 100 * self.tick_ns)

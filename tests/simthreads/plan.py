@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sim.parts import Fault
@@ -18,6 +18,14 @@ RENEWABLE = ("plain", "fence", "fair", "writer", "semaphore")
 # interpreter that ends while daemon threads run; a fork; faults of masters and network.
 THEMES = ("waiting", "pushes", "kinds", "caring", "interrupts", "closing", "shutdown", "fork", "faults")
 WEIGHTS = (24, 14, 12, 11, 14, 7, 7, 7, 8)
+
+# Themes that were added later, each with its percentage of all seeds; the other seeds draw what they drew before.
+# "losing": masters forget locks that are held. "queueing": Ctrl-C while the main thread joins or leaves the queue of a
+# lock that other threads wait for. "starting": threads whose first calls start the threads of the client.
+LATER = {"losing": 0, "queueing": 3, "starting": 3}
+
+# What the background thread runs.
+ATTENDING = ("redlatch.drivers.background", "redlatch.quorum.upkeep_schedule")
 
 # Seconds within which a main thread is first interrupted; most of them end soon after.
 EARLY = 0.003
@@ -35,6 +43,7 @@ class Choice:
         ranked: whether the thread with the highest rank runs, and a preempted thread gets the lowest; else any may run.
         stalls, stall_ns: how likely a preempted thread stalls, and for how long on average.
         hot: how likely a thread is preempted within a few points after it enters a function of a hot module.
+        where: the modules that are hot, if not all of `instrument.HOT` are.
         most_points: the limit for a schedule that does not end.
     """
 
@@ -43,6 +52,7 @@ class Choice:
     stalls: float = 0.0
     stall_ns: int = 0
     hot: float = 0.0
+    where: tuple[str, ...] = ()
     most_points: int = MOST_POINTS
 
 
@@ -58,6 +68,8 @@ class Use:
         renew: whether it is renewed until it is released.
         watch: whether it has an `on_lost` callback.
         wait: whether its thread waits for the release.
+        asks: whether it asks the masters whether it still has the lock, before the release.
+        leaves: whether the release is the end of a ``with``.
     """
 
     kind: str
@@ -70,6 +82,8 @@ class Use:
     renew: bool = False
     watch: bool = False
     wait: bool = True
+    asks: bool = False
+    leaves: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,6 +101,8 @@ class Plan:
         far_us: microseconds to the masters.
         tick_ns: nanoseconds from one point to the next.
         choice: how threads are chosen.
+        trusty: whether mutual exclusion is promised.
+        aim: the module of `instrument.HOT` that interrupts aim at; "" is any.
     """
 
     seed: int
@@ -102,6 +118,8 @@ class Plan:
     tick_ns: int
     ttl: float
     choice: Choice
+    trusty: bool = True
+    aim: str = ""
 
     def calm(self) -> bool:
         """Return whether all masters answer and no thread stalls for long."""
@@ -122,8 +140,134 @@ class Plan:
 
 
 def draw(seed: int) -> Plan:
-    """Draw a plan."""
-    chance = random.Random(f"threads {seed}")
+    """Draw a plan. Some seeds have a theme of `LATER` instead of the one that they drew."""
+    chance = random.Random(f"later {seed}")
+    plan = _draw(random.Random(f"threads {seed}"), seed)
+    theme = chance.choices(("", *LATER), (100 - sum(LATER.values()), *LATER.values()))[0]
+    later = {"": _as_it_is, "losing": _losing, "queueing": _queueing, "starting": _starting}[theme]
+    return _asked(chance, later(chance, plan))
+
+
+def _as_it_is(_: random.Random, plan: Plan) -> Plan:
+    return plan
+
+
+def _asked(chance: random.Random, plan: Plan) -> Plan:
+    """Let some holders ask whether they have the lock, and some releases be the end of a ``with``."""
+    threads = [
+        (
+            client,
+            tuple(
+                replace(
+                    use,
+                    asks=chance.random() < 0.1 and use.kind not in ("multi", "many"),
+                    leaves=chance.random() < 0.3 and use.wait and use.kind not in ("many", "rlock"),
+                )
+                for use in uses
+            ),
+        )
+        for client, uses in plan.threads
+    ]
+    return replace(plan, threads=tuple(threads))
+
+
+def _losing(chance: random.Random, plan: Plan) -> Plan:
+    """Draw a lock whose masters forget it while it is held, and that another process wants then.
+
+    Exclusion is not promised. The threads of the holder's process may be alone, so that none of them reads.
+    """
+    masters, ttl = chance.choice((1, 1, 1, 3)), 0.4
+    kind = chance.choice(("plain", "plain", "fence", "fair", "writer", "semaphore"))
+    at = chance.uniform(0.005, ttl / 3)
+    ways = (("restart_empty", (0.001,)), ("flush", ()), ("evict", ()), ("restart", (0.001,)))
+    faults = []
+    for what, details in chance.choices(ways, (6, 3, 1, 1), k=chance.choice((1, 1, 2))):
+        faults += [Fault(at, what, (master, *details)) for master in range(masters)]
+        at += chance.uniform(0, ttl)
+    if chance.random() < 0.2:
+        faults.append(Fault(chance.uniform(0, ttl), "reset", (chance.randrange(2), chance.randrange(masters))))
+    threads = [(0, _loses(chance, kind, ttl, 0.0)), (1, _loses(chance, kind, ttl, chance.uniform(0.01, ttl / 2)))]
+    threads += [(chance.randrange(2), _loses(chance, kind, ttl, chance.uniform(0, ttl)))] * chance.choice((0, 0, 1))
+    return replace(
+        plan,
+        theme="losing",
+        masters=plan.masters[:1] * masters,
+        clients=tuple((chance.random() < 0.9, chance.choice((0.0, 0.02, 0.1))) for _ in range(2)),
+        threads=tuple(threads),
+        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+        interrupts=(),
+        ending=None,
+        dialled=True,
+        ttl=ttl,
+        trusty=False,
+    )
+
+
+def _loses(chance: random.Random, kind: str, ttl: float, pause: float) -> tuple[Use, ...]:
+    """Draw uses of a thread, the first of which begins after a pause."""
+    cares = chance.choice((0.0, 0.0, 0.5))
+    return tuple(
+        Use(
+            kind,
+            ("name-0",),
+            ttl,
+            timeout=chance.choice((None, None, 0.0, 0.3)),
+            hold=ttl * chance.choice((0.2, 0.5, 0.9, 1.4)),
+            pause=pause if number == 0 else chance.uniform(0, ttl),
+            extend=chance.random() < cares,
+            renew=chance.random() < cares,
+            watch=chance.random() < cares,
+            wait=chance.random() < 0.7,
+        )
+        for number in range(chance.choice((1, 2)))
+    )
+
+
+def _queueing(chance: random.Random, plan: Plan) -> Plan:
+    """Draw a main thread that is interrupted in the module of the queues, among others that wait without a limit."""
+    hold = chance.choice((0.00005, 0.0002))
+    use = Use("plain", ("name-0",), 10.0, hold=hold)
+    threads = ((0, (use,) * 6), *[(0, (use,) * 4)] * chance.randint(2, 4))
+    return replace(
+        plan,
+        theme="queueing",
+        clients=((True, chance.choice((0.0, 0.1))),),
+        threads=threads,
+        faults=(),
+        interrupts=tuple((0, chance.uniform(0, EARLY)) for _ in range(8)),
+        aim="redlatch.quorum.waiting.queues",
+        ending=None,
+        dialled=True,
+        ttl=10.0,
+    )
+
+
+def _starting(chance: random.Random, plan: Plan) -> Plan:
+    """Draw threads that all begin at once, each with a lock that the background thread cares for.
+
+    That thread stands still for a while when it has just begun.
+    """
+    threads = [
+        (0, (Use("plain", (f"name-{number}",), 0.4, hold=chance.choice((0.0002, 0.5)), watch=True),))
+        for number in range(chance.randint(2, 5))
+    ]
+    return replace(
+        plan,
+        theme="starting",
+        clients=plan.clients[:1],
+        threads=tuple(threads),
+        faults=(),
+        interrupts=(),
+        ending=None,
+        dialled=chance.random() < 0.3,
+        far_us=chance.choice((5, 20)),
+        ttl=0.4,
+        choice=Choice((100_000,), stalls=1.0, stall_ns=5_000_000, hot=0.5, where=ATTENDING),
+    )
+
+
+def _draw(chance: random.Random, seed: int) -> Plan:
+    """Draw a plan of one of the themes that have a weight."""
     theme = chance.choices(THEMES, WEIGHTS)[0]
     masters = chance.choice((1, 1, 1, 3, 3))
     clients = chance.choice((1, 1, 1, 2))

@@ -17,13 +17,15 @@ from sim.checker import Checker
 from sim.faults import Faults
 from sim.grants import Grant
 from sim.host import Host
+from sim.logs import Logs, taken
 from sim.master import Master
 from sim.network import Route
 from sim.outcome import LATE_NS, SPAN_NS, Outcome
 from sim.parts import PERMITS
+from sim.reports import Pairs, Reports, keep_true
 from sim.world import MICROSECOND, MILLISECOND, SECOND, Drifting
 
-from redlatch import ClientUnusable, ConfigurationError, Guard, Handoff, LockError, QuorumUnavailable
+from redlatch import ClientUnusable, ConfigurationError, Guard, Handoff, LockError, LockLost, QuorumUnavailable
 from redlatch.drivers import lifetime
 from redlatch.guard.marker import FINAL, MARKER, Marker
 from redlatch.masters.listed import masters_of
@@ -70,9 +72,12 @@ def run(plan: Plan, tracing: bool = False) -> Result:
     sys.unraisablehook = partial(_report_unraisable, report)
     schedule = _Schedule(plan, tracing)
     try:
-        return schedule.run()
+        with taken(schedule.logs):
+            try:
+                return schedule.run()
+            finally:
+                schedule.clean_up()
     finally:
-        schedule.clean_up()
         sys.unraisablehook = report
         if enabled:
             gc.enable()
@@ -90,18 +95,6 @@ def _report_unraisable(report: Callable[[Any], None], unraisable: Any) -> None:
 _globals = Globals()
 
 
-class _Mistakes(logging.Handler):
-    """Turns errors that the package logs into broken rules."""
-
-    def __init__(self, world: SimWorld) -> None:
-        super().__init__(logging.ERROR)
-        self._world = world
-
-    def emit(self, record: logging.LogRecord) -> None:
-        error = record.exc_info[1] if record.exc_info else None
-        self._world.violate(f"logged: {record.getMessage()}: {type(error).__name__}: {error}")
-
-
 @cache
 def _addresses(count: int) -> list[Address]:
     return masters_of([f"redis://master-{index}" for index in range(count)])
@@ -114,12 +107,14 @@ class _Schedule:
         _globals.restore()
         fakes.State.files.clear()
         self.kernel = Kernel(world, fakes.State.gates, plan.choice, plan.tick_ns)
+        self.kernel.aim = plan.aim
         fakes.State.kernel = self.kernel
-        self.checker = Checker(world, len(plan.masters), True, True, plan.idle_ns())
+        self.checker = Checker(world, len(plan.masters), plan.trusty, plan.trusty, plan.idle_ns())
         self.masters = [
             Master(world, index, Drifting(0, 1.0), kind, pushes, self._executed)
             for index, (kind, pushes) in enumerate(plan.masters)
         ]
+        self.reports = Reports(world, self.masters, self.checker.quorum, plan.trusty)
         self.hosts = [
             ThreadHost(world, self.kernel, number, self.masters, Drifting(SECOND, 1.0), Drifting(0, 1.0), self._killed)
             for number in range(len(plan.clients))
@@ -133,11 +128,7 @@ class _Schedule:
             self._client(host, pushed, tenure) for host, (pushed, tenure) in zip(self.hosts, plan.clients, strict=True)
         ]
         self._mark_all()
-        self.mistakes = _Mistakes(world)
-        logger = logging.getLogger("redlatch")
-        logger.propagate = False
-        logger.setLevel(logging.ERROR)
-        logger.addHandler(self.mistakes)
+        self.logs = Logs(world, self.reports)
         self.held: dict[Grant, tuple[ThreadHost, Any]] = {}
         self.told: list[Any] = []  # locks whose loss was reported
         self.working: dict[Thread, None] = {}  # threads that must end
@@ -174,9 +165,8 @@ class _Schedule:
 
     def clean_up(self) -> None:
         """Remove everything that would run or warn later."""
-        self.mistakes.setLevel(logging.CRITICAL + 1)  # the background thread logs the GreenletExit that ends it
+        self.logs.setLevel(logging.CRITICAL + 1)  # the background thread logs the GreenletExit that ends it
         self.kernel.end()
-        logging.getLogger("redlatch").removeHandler(self.mistakes)
         for host in self.hosts:
             host.end()
         fakes.State.kernel = None
@@ -217,6 +207,7 @@ class _Schedule:
         self._close_all()
         self._released_at_last()
         self.checker.judge()
+        self.reports.judge(self.checker.grants)
         return Result(
             seed=plan.seed,
             wrong=tuple(world.wrong),
@@ -253,6 +244,7 @@ class _Schedule:
 
     def _executed(self, index: int, words: list[bytes], reply: Any) -> None:
         self.checker.executed(self.masters[index], words, reply)
+        self.reports.executed(index, words, reply)
 
     def _look_for_leftovers(self) -> None:
         """Check that no master has a token of a client after all its locks were released, unless it has just ended."""
@@ -374,6 +366,7 @@ class _Schedule:
                 self._say(host, name, "was interrupted")
             except QuorumUnavailable as error:
                 self._say(host, name, f"QuorumUnavailable: {error}")
+                self.reports.unavailable(error)
                 if self.plan.quiet():
                     self.world.violate(f"{host.name}: {name} has no quorum, and all masters answer: {error}")
             except ClientUnusable as error:
@@ -403,40 +396,67 @@ class _Schedule:
             parts = lock._locks
         elif use.kind == "rlock":
             parts = [held for held, _ in lock._held.values()]
-        grants = [self._granted(name, host, use, part, asked) for part in parts]
+        pairs = [(self._granted(name, host, use, part, asked), part) for part in parts]
         try:
             if use.hold:
                 self.kernel.sleep(int(use.hold / 2 * SECOND))
+            self._check(host, lock, pairs)
             if use.extend:
                 self._say(host, name, "extends it")
-                self._in_time(host, name, "an extension", lock.extend)
+                with self.reports.call("extend", host, pairs):
+                    self._in_time(host, name, "an extension", lock.extend)
             if use.kind == "rlock":
-                lock.acquire()
+                with self.reports.call("check", host, pairs):
+                    lock.acquire()
                 self._insist(lock.release)
             if use.hold:
                 self.kernel.sleep(int(use.hold / 2 * SECOND))
+            self._check(host, lock, pairs)
             if use.renew:
                 self._see_the_renewal(host, name, use, lock)
             if use.watch:
                 self._see_the_loss(host, name, lock)
+            if use.asks:
+                self._ask(host, name, pairs)
+        except LockLost:
+            self._check(host, lock, pairs)
+            raise
         finally:
-            self._released(host, name, zip(grants, parts, strict=True))
-            self._let_go(name, host, use, lock)
+            self._released(host, name, pairs)
+            self._let_go(name, host, use, lock, pairs)
 
-    def _let_go(self, name: str, host: ThreadHost, use: Use, lock: Any) -> None:
-        """Release the lock."""
+    def _check(self, host: ThreadHost, lock: Any, pairs: Pairs) -> None:
+        """Check the lock, which takes no time; whether it is lost does not matter to its thread."""
+        with suppress(LockError), self.reports.call("check", host, pairs):
+            self.kernel.at_no_time(lock.check)
+
+    def _ask(self, host: ThreadHost, name: str, pairs: Pairs) -> None:
+        """Ask the masters whether the lock is held."""
         try:
-            release = lock.release if use.kind in ("multi", "rlock") else partial(lock.release, wait=use.wait)
-            self._in_time(host, name, "a release", partial(self._insist, release))
+            with self.reports.call("owned", host, pairs) as calls:
+                if not pairs[0][1].owned():
+                    calls.clear()
+        except QuorumUnavailable as error:
+            self._say(host, name, f"does not know whether it has the lock: {error}")
+
+    def _let_go(self, name: str, host: ThreadHost, use: Use, lock: Any, pairs: Pairs) -> None:
+        """Release the lock."""
+        waits = use.wait or use.kind in ("multi", "rlock")
+        try:
+            release = lock.release if waits else partial(lock.release, wait=False)
+            if use.leaves:
+                release = partial(lock.__exit__, None, None, None)
+            with self.reports.call("release", host, pairs, waits):
+                self._in_time(host, name, "a release", partial(self._insist, release))
         except LockError:
             if use.hold < use.ttl and self.plan.quiet():
                 raise
         self._say(host, name, "has released it")
 
-    def _insist(self, release: Any) -> None:
+    def _insist(self, release: Any) -> Any:
         """Release, and release again after an interrupt, because the first call may not have begun."""
         try:
-            release()
+            return release()
         except KeyboardInterrupt:
             me = self.kernel.current
             assert me is not None
@@ -491,16 +511,18 @@ class _Schedule:
             if use.hold:
                 self.kernel.sleep(int(use.hold * SECOND))
             if use.extend:
-                face.extend_many(locks)
+                with self.reports.call("extend_many", host, pairs) as calls:
+                    keep_true(calls, locks, face.extend_many(locks))
         finally:
             self._released(host, name, pairs)
-            self._insist(partial(face.release_many, locks, wait=use.wait))
+            with self.reports.call("release_many", host, pairs, use.wait) as calls:
+                keep_true(calls, locks, self._insist(partial(face.release_many, locks, wait=use.wait)))
 
     def _lock_of(self, client: int, use: Use) -> Any:
         face, name, ttl = self.clients[client], use.names[0], use.ttl
         options: dict[str, Any] = {"auto_renew": True} if use.renew else {}
         if use.watch:
-            options["on_lost"] = lambda lock, reason: self.told.append(lock)
+            options["on_lost"] = self._lost
         if use.kind == "multi":
             return face.multi_lock(use.names, ttl)
         if use.kind == "rlock":
@@ -515,6 +537,10 @@ class _Schedule:
             return both.read() if use.kind == "reader" else both.write()
         assert use.kind in ("plain", "fence", "fair"), use.kind
         return face.lock(name, ttl, fence=use.kind == "fence", fair=use.kind == "fair", **options)
+
+    def _lost(self, lock: Any, reason: str) -> None:
+        self.told.append(lock)
+        self.reports.reported(lock)
 
     def _granted(self, name: str, host: ThreadHost, use: Use, lock: Any, asked: int) -> Grant:
         hold, now = lock._hold, self.kernel.now()

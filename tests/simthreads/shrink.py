@@ -59,6 +59,8 @@ def _candidates(plan: Plan) -> Iterator[Plan]:
                 replace(use, pause=0.0),
                 replace(use, hold=0.0),
                 replace(use, wait=True),
+                replace(use, asks=False),
+                replace(use, leaves=False),
             ):
                 if plainer != use:
                     changed = (client, (*uses[:place], plainer, *uses[place + 1 :]))

@@ -60,7 +60,7 @@ def install(distribution: Path, environment: Path, extension: bool) -> Path:
     # Without optimization: this shows that nothing is missing, and takes a third of the time.
     flags = f"{os.environ.get('REDLATCH_CFLAGS', '')} -O0" if extension else ""
     chosen = {"REDLATCH_BUILD_EXT": str(int(extension)), "REDLATCH_CFLAGS": flags}
-    pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--no-cache-dir"]
+    pip: list[str | Path] = [python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--no-cache-dir"]
     subprocess.run([*pip, distribution], env=os.environ | chosen, check=True)
     return python
 
