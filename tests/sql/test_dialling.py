@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.faces import PATIENCE, in_thread
 
-from redlatch import MasterQuarantined
+from redlatch import MasterQuarantined, sql
 from redlatch.sql import dialling
 from redlatch.sql.connection import connect as connect_now
 from redlatch.sql.database import Database
@@ -47,6 +48,8 @@ def test_the_second_connection_of_a_session_puts_holders_in_doubt(url_of: FindUr
     dial, database = dial_of(url_of("postgresql+psycopg"), "session")
     connections = [dial(database, PATIENCE, True, None) for _ in range(2)]
     assert [bool(connection.traits.doubted_ns) for connection in connections] == [False, True]
+    # What a session has forgotten is not what another one knows.
+    assert connections[0].traits.run_id != connections[1].traits.run_id
     for connection in connections:
         assert connection.traits.tracking
         connection.sock.close()
@@ -55,10 +58,13 @@ def test_the_second_connection_of_a_session_puts_holders_in_doubt(url_of: FindUr
 def test_the_second_connection_to_a_table_does_not(with_table: FindUrl) -> None:
     for driver in ("postgresql+psycopg", "mysql+pymysql", "sqlite"):
         dial, database = dial_of(with_table(driver))
+        identities = set()
         for _ in range(2):
             connection = dial(database, PATIENCE, False, None)
             assert not connection.traits.doubted_ns
+            identities.add(connection.traits.run_id)
             connection.sock.close()
+        assert len(identities) == 1
 
 
 def test_one_attempt_at_a_time_may_hang(with_table: FindUrl, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,4 +83,37 @@ def test_one_attempt_at_a_time_may_hang(with_table: FindUrl, monkeypatch: pytest
         dial(database, PATIENCE, False, None)
     goes_on.set()
     first.result(PATIENCE).sock.close()
+    dial(database, PATIENCE, False, None).sock.close()
+
+
+def test_a_driver_that_hears_no_notices_is_reported_once_in_words_of_the_database(
+    with_table: FindUrl, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Users of PostgreSQL read of CLIENT TRACKING, which is a command of Redis."""
+    monkeypatch.setattr("redlatch.sql.connection.notices_of", lambda connection, channel: None)
+    dial, database = dial_of(with_table("postgresql+psycopg"))
+    for _ in range(2):
+        dial(database, PATIENCE, True, None).sock.close()
+    [line] = [record.getMessage() for record in caplog.records if record.name == "redlatch"]
+    assert "LISTEN does not work, because it is reached with a driver (psycopg) that hears no notices" in line
+
+
+def test_a_file_that_is_replaced_while_it_is_opened_is_opened_again(
+    with_table: FindUrl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dial, database = dial_of(with_table("sqlite"))
+    path, opened = tmp_path / "locks.db", []
+
+    def connect(engine: Any) -> Any:
+        connection = connect_now(engine)
+        opened.append(connection)
+        if len(opened) == 2:
+            # The connection that stays has the old file open.
+            path.rename(tmp_path / "old.db")
+            sql.Client(f"sqlite:///{path}").create_table()
+        return connection
+
+    monkeypatch.setattr(dialling, "connect", connect)
+    with pytest.raises(ConnectionError, match="replaced"):
+        dial(database, PATIENCE, False, None)
     dial(database, PATIENCE, False, None).sock.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import threading
@@ -47,7 +48,7 @@ class DatabaseTraits(Traits):
     """What is known of a database, in the words of the drivers.
 
     Args:
-        identity: names the server and the history of its data.
+        identity: names the server and the history of its data, and the session if locks belong to it.
         tracks: whether it notifies waiters of releases.
         history: what the client remembers of the database.
         doubted_ns: locks granted before this time may be gone, in ns since boot; 0 if no lock is in doubt.
@@ -87,6 +88,7 @@ class DatabaseDial:
         self._history = History(database.address, settings.by_session)
         self._opening = threading.Lock()
         self._said_polling = False
+        self._sessions = itertools.count(1)
         # The last one that was opened; None if the database is a server.
         self._file: DatabaseFile | None = None
 
@@ -107,7 +109,11 @@ class DatabaseDial:
         if backend.doubt:
             logger.warning("database %s: locks are verified, because %s", database.address, backend.doubt)
         self._history.note(backend.life)
-        traits = DatabaseTraits(backend.life.identity, backend.notices is not None, self._history, doubted_ns)
+        identity = backend.life.identity
+        if self._settings.by_session:
+            # Each session has locks of its own, so it is another memory.
+            identity += f", session {next(self._sessions)}"
+        traits = DatabaseTraits(identity, backend.notices is not None, self._history, doubted_ns)
         return Connection(sock, traits)
 
     def _open_alone(self, database: Database, tracking: bool) -> Translator:
