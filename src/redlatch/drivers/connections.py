@@ -104,12 +104,11 @@ class Connections(Belongings):
     def _dial(self, index: int, pause: float = 0.0) -> None:
         self._tried.discard(index)
         handshake = None if self._guard is None else self._guard.handshake(index)
-        self.standing.undialled[index] = self._clock.now()  # it stays due until the thread runs
+        self.standing.undialled[index] = self._clock.now() + SECOND  # it stays due until the thread runs
         try:
             self._switches.listen(index)
             self._dialler.start(index, pause, handshake)
         except RuntimeError as error:  # no thread can start
-            self.standing.undialled[index] = self._clock.now() + int(LONGEST_PAUSE * SECOND)
             self._tried.add(index)
             self._note_outcome(index, error)
         else:
@@ -246,6 +245,9 @@ class Connections(Belongings):
         if self._guard is None or not isinstance(outcome, Connection):
             self._note_outcome(index, outcome)
         else:
+            before = self._waiting.get(index)
+            if before is not None and before is not outcome:  # it was dialled twice, after an interrupt
+                before.sock.close()
             self._waiting[index] = outcome
         reports = self._reports()
         for place, connection in list(self._waiting.items()):  # `close` may take some meanwhile
