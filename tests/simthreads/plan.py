@@ -22,7 +22,7 @@ WEIGHTS = (24, 14, 12, 11, 14, 7, 7, 7, 8)
 # Themes that were added later, each with its percentage of all seeds; the other seeds draw what they drew before.
 # "losing": masters forget locks that are held. "queueing": Ctrl-C while the main thread joins or leaves the queue of a
 # lock that other threads wait for. "starting": threads whose first calls start the threads of the client.
-LATER = {"losing": 0, "queueing": 3, "starting": 3}
+LATER = {"losing": 8, "queueing": 3, "starting": 3}
 
 # What the background thread runs.
 ATTENDING = ("redlatch.drivers.background", "redlatch.quorum.upkeep_schedule")
