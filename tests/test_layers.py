@@ -29,7 +29,7 @@ LAYERS = (
     {"drivers", "locks"},
     {"client", "aio", "transactions"},
     {"redlatch"},
-    {"testing"},
+    {"testing", "arguments"},
     {
         "embedded",
         "compat",

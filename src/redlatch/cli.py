@@ -6,6 +6,7 @@ So click is imported inside functions, where `main` can report a missing package
 
 from __future__ import annotations
 
+import io
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -60,6 +61,9 @@ def build() -> click.Group:
 
 def main() -> None:
     """Run the command line. If a package of the extras is missing, exit with its name and the pip command."""
+    # A name, an owner or a host may have characters that the locale cannot print.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         build().main(prog_name="redlatch")
     except ModuleNotFoundError as error:

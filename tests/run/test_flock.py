@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from support.runs import ran, start
 
 from redlatch import Client
 from redlatch.cli import build
+from redlatch.testing import embedded
 
 LONG = 60.0
 
@@ -24,7 +28,149 @@ def test_the_program_runs_with_its_arguments_and_its_exit_status_is_passed_on(th
     assert ran(three, name, "--", "sh", "-c", "echo a; echo b >&2; exit 7") == (7, "a\n", "b\n")
     # As with flock, no "--" is needed, and options of the program are its own.
     assert ran(three, "-x", name, "echo", "-n", "a", "b", "c") == (0, "a b c", "")
-    assert ran(three, name, "-c", "exit 3")[0] == 3 or ran(three, "-c", "exit 3", name)[0] == 3
+    # A string for the shell may be before the name or behind it.
+    assert ran(three, name, "-c", "exit 3; true")[0] == 3
+    assert ran(three, name, "--command", "exit 3")[0] == 3
+    assert ran(three, "-c", "exit 3", name)[0] == 3
+    assert ran(three, name, "--", "-c", "exit 3")[0] == 127
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="flock(1) is the reference")
+@pytest.mark.parametrize("words", [["-c", "echo $0 && exit 3"], ["--command", "exit 3"], ["./script", "a b"]])
+def test_flock_and_redlatch_run_the_same(three: list[str], name: str, tmp_path: Path, words: list[str]) -> None:
+    script = tmp_path / "script"
+    # It has no first line "#!".
+    script.write_text("echo script $1\nexit 4\n")
+    script.chmod(0o755)
+    environment = os.environ | {"REDLATCH_MASTERS": ",".join(three), "SHELL": "/bin/sh"}
+    found = []
+    for tool in (["flock", str(tmp_path / "lock")], [sys.executable, "-m", "redlatch.cli", "run", name]):
+        done = subprocess.run(
+            [*tool, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        found.append((done.returncode, done.stdout))
+    assert found[0] == found[1]
+
+
+def test_a_script_without_a_first_line_is_found_in_the_path(three: list[str], name: str, tmp_path: Path) -> None:
+    script = tmp_path / "a-script-of-this-test"
+    script.write_text('echo "$0 $1"\n')
+    script.chmod(0o755)
+    # A folder in which it may not be executed comes first.
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / script.name).write_text("echo never\n")
+    path = f"{hidden}:{tmp_path}:{os.environ['PATH']}"
+    environment = os.environ | {"REDLATCH_MASTERS": ",".join(three), "PATH": path}
+    run = [sys.executable, "-m", "redlatch.cli", "run", name, script.name, "a b"]
+    done = subprocess.run(run, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{script} a b\n", "")
+
+
+@pytest.mark.parametrize("locale", [{"LC_ALL": "C"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}])
+def test_names_that_are_not_ascii_are_the_same_in_every_locale(
+    three: list[str], name: str, locale: dict[str, str]
+) -> None:
+    environment = os.environ | locale | {"REDLATCH_MASTERS": ",".join(three), "SHELL": "/bin/sh"}
+    name = f"größe-{name}"
+    words = ["run", "--owner", "Büro", "--prefix", "für:", name]
+    command = [sys.executable, "-m", "redlatch.cli", *words, "-c", "echo $REDLATCH_NAME $REDLATCH_OWNER; read x"]
+    process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None and process.stdout is not None
+    assert process.stdout.readline().decode() == f"{name} Büro\n"
+    with Client(three, prefix="für:") as client:
+        holder = client.lock(name).holder()
+        assert holder is not None and holder.owner == "Büro"
+    status = [sys.executable, "-m", "redlatch.cli", "status", "--prefix", "für:", name]
+    shown = subprocess.run(status, env=environment, capture_output=True, timeout=PATIENCE, check=False)
+    assert shown.returncode == 0, shown.stderr
+    assert b"B\xc3\xbcro" in shown.stdout or b"B\\xfcro" in shown.stdout
+    unlock = [sys.executable, "-m", "redlatch.cli", "unlock", "-y", "--if-owner", "Büro", "--prefix", "für:", name]
+    assert subprocess.run(unlock, env=environment, capture_output=True, timeout=PATIENCE, check=False).returncode == 0
+    process.communicate(b"end\n", timeout=PATIENCE)
+
+
+def hang(masters: embedded.Masters) -> Callable[[], None]:
+    """Take two masters away; return what brings them back."""
+    for index in range(2):
+        masters.pause(index)
+
+    def heal() -> None:
+        for index in range(2):
+            masters.resume(index)
+
+    return heal
+
+
+def forget(masters: embedded.Masters) -> Callable[[], None]:
+    """Restart two masters empty: the guard keeps them out for the longest ttl."""
+    for index in range(2):
+        masters.kill(index)
+        masters.start(index)
+    return lambda: None
+
+
+def miss(masters: embedded.Masters) -> Callable[[], None]:
+    """Take two masters away; return what starts them, empty."""
+    for index in range(2):
+        masters.kill(index)
+
+    def heal() -> None:
+        for index in range(2):
+            masters.start(index)
+
+    return heal
+
+
+@pytest.mark.parametrize("fault", [hang, forget, miss])
+def test_a_wait_rides_out_what_heals(
+    fleet: Callable[..., embedded.Masters], name: str, fault: Callable[[embedded.Masters], Callable[[], None]]
+) -> None:
+    masters = fleet(3)
+    options = ["--ttl", "1", "--max-ttl", "2"]
+    assert ran(masters.urls, *options, name, "true")[0] == 0
+    heal = fault(masters)
+    # Without -w it does not wait for masters.
+    assert ran(masters.urls, *options, "-n", name, "true")[0] == 69
+    process = start(masters.urls, *options, "-w", str(PATIENCE), name, "echo", "ran")
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(1)
+    heal()
+    out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out) == (0, "ran\n"), err
+
+
+def test_a_new_fleet_is_waited_for_until_all_its_masters_answer(
+    fleet: Callable[..., embedded.Masters], name: str
+) -> None:
+    masters = fleet(3)
+    masters.kill(0)
+    assert ran(masters.urls, "-n", name, "true")[0] == 69
+    process = start(masters.urls, "-w", str(PATIENCE), name, "echo", "ran")
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(1)
+    masters.start(0)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out) == (0, "ran\n"), err
+
+
+def test_a_wait_for_a_busy_lock_ends_as_busy(three: list[str], name: str) -> None:
+    with Client(three) as client, client.lock(name, ttl=LONG):
+        assert ran(three, "-w", "0.5", "-E", "9", name, "echo", "never")[:2] == (9, "")
+
+
+def test_a_wrong_password_is_not_waited_for(three: list[str], name: str) -> None:
+    urls = [url.replace("//", "//nobody:wrong@") for url in three]
+    began = time.monotonic()
+    assert ran(urls, "-w", str(PATIENCE), name, "echo", "never")[0] == 69
+    assert time.monotonic() - began < PATIENCE / 2
+
+
+def test_a_wait_for_masters_that_stay_down_ends_with_its_own_status(name: str) -> None:
+    began = time.monotonic()
+    status, out, err = ran(["redis://127.0.0.1:1"], "-w", "1.5", name, "echo", "never")
+    assert (status, out) == (69, "") and "127.0.0.1:1" in err
+    assert time.monotonic() - began > 1.5
 
 
 def test_a_name_that_is_held_makes_n_and_w_fail(three: list[str], name: str) -> None:
@@ -82,6 +228,11 @@ def test_a_program_that_a_signal_kills(three: list[str], name: str, number: sign
         (["--owner", "x" * 65, "name", "true"], "owner: a name of at most 64 bytes"),
         (["-m", "http://10.0.0.1", "name", "true"], "http"),
         (["--nonsense", "name", "true"], "No such option"),
+        (["name", "-n", "true"], "-n follows NAME: options come before it"),
+        (["name", "--ttl=3", "true"], "--ttl=3 follows NAME: options come before it"),
+        (["name", "-c", "true", "more"], "-c follows NAME: options come before it"),
+        (["-c", "true", "name", "-c", "true"], "-c follows NAME: options come before it"),
+        (["name", "-c"], "-c follows NAME: options come before it"),
         (["x" * 513, "true"], "512"),
     ],
 )

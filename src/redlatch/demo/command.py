@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import sys
 
 import click
 from click.core import ParameterSource
 from rich.console import Console
 
+from redlatch.arguments import Number
 from redlatch.demo.interrupt import Stopped
 from redlatch.demo.progress import Display
 from redlatch.demo.run import run_demo
@@ -43,7 +43,7 @@ MOST_BUYERS = 2000
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=5, max=3600),
+    type=Number(min=5, max=3600),
     default=60.0,
     show_default=True,
     help="Time limit for the whole demo, in seconds.",
@@ -69,9 +69,6 @@ def demo(
     """
     if buyers <= stock:
         raise click.UsageError(f"--buyers must be more than --stock: {buyers} buyers cannot fight for {stock} items.")
-    # The range check of click accepts nan.
-    if math.isnan(seconds):
-        raise click.BadParameter("'nan' is not a time.", param_hint="--seconds")
     if more_servers and not servers:
         raise click.UsageError(f"Unexpected argument {more_servers[0]!r}; URLs of servers go after --servers.")
     if servers and context.get_parameter_source("masters") is not ParameterSource.DEFAULT:

@@ -17,6 +17,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from redlatch.arguments import DRIFT_FACTOR, SECONDS, Number, prefix_option
 from redlatch.client import Client
 from redlatch.errors import ConfigurationError
 from redlatch.guard.marker import MARKER
@@ -25,10 +26,10 @@ from redlatch.health import Health
 from redlatch.masters.listed import masters_of, refuse_namesakes
 from redlatch.operate.doctor import examine
 from redlatch.operate.finding import ORDER, UNSAFE, WARNING
-from redlatch.operate.held import master_option, one_or_many, states_of, table_of_locks, urls_of
+from redlatch.operate.held import NoAnswer, master_option, one_or_many, states_of, table_of_locks, urls_of
+from redlatch.operate.locks import LockState
 from redlatch.operate.markers import CannotMove, Markers
 from redlatch.operate.mover import Mover
-from redlatch.votes.key import prefix_of
 
 # The number of columns when the output is not a terminal.
 WIDTH = 140
@@ -42,20 +43,29 @@ NOT_READY, NOT_AVAILABLE = 1, 2
 SHORTEST_MAX_TTL = 0.003
 
 
+drift_factor_option = click.option(
+    "--drift-factor",
+    type=DRIFT_FACTOR,
+    default=0.01,
+    show_default=True,
+    help="The largest drift_factor of the clients.",
+)
+
+
 def named_masters(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that name masters as a client of them does."""
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
         click.option(
             "--max-ttl",
-            type=click.FloatRange(min=SHORTEST_MAX_TTL),
+            type=Number(min=SHORTEST_MAX_TTL),
             default=60.0,
             show_default=True,
             help="max_ttl of the clients' guard, in seconds.",
         ),
         click.option("--strict", is_flag=True, help="The clients' guard is strict."),
         click.option("--trust-persistence", is_flag=True, help="The clients' guard trusts persistence."),
-        click.option("--prefix", default="", help="Prefix of the clients' keys."),
+        prefix_option,
         master_option,
     ):
         command = option(command)
@@ -67,7 +77,7 @@ def named_masters(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--ready", is_flag=True, help=f"Exit with {NOT_READY} unless a master may be restarted: a probe.")
 @click.option(
     "--wait",
-    type=click.FloatRange(min=0),
+    type=SECONDS,
     default=0.0,
     help="Seconds to wait until a quorum votes, or with --ready until a master may be restarted.",
 )
@@ -79,29 +89,49 @@ def status(
     """Say whether locks can be had, why a master has no vote, and who holds the locks NAME.
 
     With --prefix and without a NAME, list all locks with that prefix. Exit with 0 if a quorum of the masters votes, and
-    with 2 if not. Name the masters exactly as the clients do.
+    with 2 if not; with 69 if too few answer to say who holds the locks. Name the masters exactly as the clients do.
     """
     urls = urls_of(masters, tuple(each for each in what if "://" in each))
     health = look(wait, ready, urls, **named)
-    prefix = os.fsencode(named["prefix"])
     names = [os.fsencode(each) for each in what if "://" not in each]
-    states = states_of(urls, prefix, names or None) if names or locks or prefix else []
+    asked = bool(names or locks or named["prefix"])
+    states, unknown = locks_of(urls, named["prefix"], names or None) if asked else ([], None)
     if as_json:
-        found = {"locks": [state.as_dict() for state in states]} if names or locks or prefix else {}
-        click.echo(json.dumps(health.as_dict() | found))
+        found = None if states is None else [state.as_dict() for state in states]
+        click.echo(json.dumps(health.as_dict() | ({"locks": found} if asked else {})))
     else:
-        voting = sum(master.voting for master in health.masters)
-        click.echo(f"{voting} of {len(health.masters)} masters vote, {health.quorum} must agree")
-        for master in health.masters:
-            if not master.voting:
-                click.echo(f"{master.address}: {master.why}")
-            elif master.heals:
-                click.echo(f"{master.address}: it is back, and locks may lack its vote for {master.heals:.1f} s more")
+        show_health(health)
         if states:
             console().print(table_of_locks(states), highlight=False, markup=False)
-        elif names or locks or prefix:
+        elif asked and states is not None:
             click.echo("no lock is held")
+    if unknown is not None:
+        unknown.show()
+        sys.exit(unknown.exit_code)
     sys.exit(exit_status(health, ready))
+
+
+def locks_of(
+    urls: list[str], prefix: bytes, names: list[bytes] | None
+) -> tuple[list[LockState] | None, NoAnswer | None]:
+    """Return the state of locks, or None if too few masters answer; and why a part of it, or all, is not known."""
+    try:
+        states = states_of(urls, prefix, names)
+    except NoAnswer as error:
+        return None, error
+    unsure = ", ".join(state.name for state in states if state.unsure)
+    return states, NoAnswer(f"masters that do not answer decide who holds {unsure}") if unsure else None
+
+
+def show_health(health: Health) -> None:
+    """Print how many masters vote, and why the others do not."""
+    voting = sum(master.voting for master in health.masters)
+    click.echo(f"{voting} of {len(health.masters)} masters vote, {health.quorum} must agree")
+    for master in health.masters:
+        if not master.voting:
+            click.echo(f"{master.address}: {master.why}")
+        elif master.heals:
+            click.echo(f"{master.address}: it is back, and locks may lack its vote for {master.heals:.1f} s more")
 
 
 @click.command()
@@ -109,15 +139,15 @@ def status(
 @click.argument("urls", metavar="[URL]...", nargs=-1)
 @click.option("--strict", is_flag=True, help=f"Exit with {NOT_READY} if there are warnings.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--prefix", default="", help="Prefix of the clients' keys.")
-@click.option("--drift-factor", default=0.01, show_default=True, help="The largest drift_factor of the clients.")
+@prefix_option
+@drift_factor_option
 @click.option("--trust-persistence", is_flag=True, help="The clients' guard trusts persistence.")
 def doctor(
     masters: tuple[str, ...],
     urls: tuple[str, ...],
     strict: bool,
     as_json: bool,
-    prefix: str,
+    prefix: bytes,
     drift_factor: float,
     trust_persistence: bool,
 ) -> None:
@@ -178,11 +208,11 @@ def show(as_json: bool, urls: tuple[str, ...], masters: tuple[str, ...], **named
 @click.option("--from", "old", multiple=True, required=True, metavar="URL", help="An old master; once for each.")
 @click.option("--to", "new", multiple=True, required=True, metavar="URL", help="A new master; once for each.")
 @click.option("--gone", multiple=True, metavar="HOST:PORT", help="An old master that will never run again.")
-@click.option("--prefix", default="", help="Prefix of the clients' keys.")
-@click.option("--drift-factor", default=0.01, show_default=True, help="The largest drift_factor of the clients.")
+@prefix_option
+@drift_factor_option
 @click.option("--dry-run", is_flag=True, help="Only read, and say how long the handover would take.")
 def move(
-    old: tuple[str, ...], new: tuple[str, ...], gone: tuple[str, ...], prefix: str, drift_factor: float, dry_run: bool
+    old: tuple[str, ...], new: tuple[str, ...], gone: tuple[str, ...], prefix: bytes, drift_factor: float, dry_run: bool
 ) -> None:
     """Hand the locks of some masters over to others, without stopping the clients.
 
@@ -196,7 +226,7 @@ def move(
         known = {master.name for master in lists[0]}
         if strange := sorted(set(gone) - known):
             raise ConfigurationError(f"--gone: {', '.join(strange)} is not one of --from ({', '.join(sorted(known))})")
-        mover = Mover(*lists, Markers(prefix_of(prefix) + MARKER), frozenset(gone), drift_factor, click.echo)
+        mover = Mover(*lists, Markers(prefix + MARKER), frozenset(gone), drift_factor, click.echo)
     except (ConfigurationError, TypeError) as error:
         raise click.UsageError(str(error)) from error
     try:
@@ -219,7 +249,7 @@ def only_errors() -> Iterator[None]:
 
 @only_errors()
 def look(
-    wait: float, ready: bool, urls: list[str], prefix: str, max_ttl: float, strict: bool, trust_persistence: bool
+    wait: float, ready: bool, urls: list[str], prefix: bytes, max_ttl: float, strict: bool, trust_persistence: bool
 ) -> Health:
     """Connect to the masters as a client does; return what it finds, as soon as they vote or the time is over."""
     end = time.monotonic() + wait

@@ -25,7 +25,6 @@ from redlatch.operate.finding import FINE, UNSAFE, WARNING, Finding, Patient
 from redlatch.operate.guarded import check_markers
 from redlatch.operate.locks import TIMEOUT, Unreadable, connected, described
 from redlatch.votes.commands import DELEX, DELIFEQ
-from redlatch.votes.key import prefix_of
 from redlatch.votes.said import shown
 from redlatch.wire.connect import dial
 
@@ -39,7 +38,7 @@ OFFSET = 0.1
 WATCHED = 2.0
 
 
-def examine(masters: list[Master], drift_factor: float, prefix: str, trust_persistence: bool) -> list[Finding]:
+def examine(masters: list[Master], drift_factor: float, prefix: bytes, trust_persistence: bool) -> list[Finding]:
     """Return all findings.
 
     Args:
@@ -57,7 +56,7 @@ def examine(masters: list[Master], drift_factor: float, prefix: str, trust_persi
             found += _clock(patient, drift_factor)
             found += _persistence(patient, trust_persistence)
             found += _rights(patient, prefix)
-    return found + list(check_markers(patients, prefix_of(prefix) + MARKER, trust_persistence))
+    return found + list(check_markers(patients, prefix + MARKER, trust_persistence))
 
 
 def _read(master: Master) -> Patient:
@@ -169,7 +168,12 @@ def _cluster(patient: Patient) -> Iterator[Finding]:
 
 def _replicas(patient: Patient) -> Iterator[Finding]:
     replicas = patient.info.get("connected_slaves", 0)
-    if replicas not in (0, "0") and patient.config.get("min-replicas-to-write", "0") == "0" and patient.config:
+    if replicas in (0, "0"):
+        return
+    if not patient.config:
+        text = f"it has {shown(replicas)} replicas, and the right to read min-replicas-to-write (CONFIG GET) is missing"
+        yield Finding(WARNING, patient.master.name, text, "grant +config|get, or make sure that it is 1 or more")
+    elif patient.config.get("min-replicas-to-write", "0") == "0":
         text = f"it has {shown(replicas)} replicas, and grants locks without them (min-replicas-to-write is 0)"
         yield Finding(
             WARNING, patient.master.name, text, "set min-replicas-to-write to 1, if Sentinel may promote them"
@@ -210,7 +214,7 @@ def _persistence(patient: Patient, trusted: bool) -> Iterator[Finding]:
         yield Finding(FINE, patient.master.name, "after a restart the guard keeps it out for the longest ttl in use")
 
 
-def _rights(patient: Patient, prefix: str) -> Iterator[Finding]:
+def _rights(patient: Patient, prefix: bytes) -> Iterator[Finding]:
     """Take, extend and release a lock of each kind, on this master only."""
     name = f"redlatch-doctor-{secrets.token_hex(8)}"
     refused: dict[str, str] = {}

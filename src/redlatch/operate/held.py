@@ -10,8 +10,10 @@ from typing import Any
 import click
 from rich.table import Table
 
+from redlatch.arguments import NAME, prefix_option
 from redlatch.errors import ConfigurationError
 from redlatch.masters.listed import masters_from_env, masters_of
+from redlatch.masters.master import Master
 from redlatch.operate.locks import LockState, combine, end, names_on, on_each, read
 from redlatch.votes.key import key_of
 from redlatch.votes.units import quorum_of
@@ -22,6 +24,12 @@ NOT_HELD, NO_QUORUM = 1, 69
 master_option = click.option(
     "-m", "--master", "masters", multiple=True, metavar="URL", help="A master; once for each. [REDLATCH_MASTERS]"
 )
+
+
+class NoAnswer(click.ClickException):
+    """Too few masters could say which locks are held: that is not known, and not none."""
+
+    exit_code = NO_QUORUM
 
 
 def urls_of(*given: tuple[str, ...]) -> list[str]:
@@ -48,7 +56,8 @@ def states_of(urls: list[str], prefix: bytes, names: list[bytes] | None) -> list
         names: of the locks; None finds all with the prefix that are held or waited for.
 
     Raises:
-        click.ClickException: too few masters answer, or a name is malformed.
+        NoAnswer: too few masters answer.
+        click.UsageError: a name or a master is malformed.
     """
     try:
         masters = masters_of(one_or_many(urls))
@@ -56,14 +65,19 @@ def states_of(urls: list[str], prefix: bytes, names: list[bytes] | None) -> list
     except (ConfigurationError, TypeError) as error:
         raise click.UsageError(str(error)) from error
     if keys is None:
-        found, failed = on_each(masters, partial(names_on, prefix=prefix))
-        keys = sorted(set().union(*found))
-    answers, failed = on_each(masters, lambda server: [read(server, key) for key in keys])
-    if len(answers) < quorum_of(len(masters)):
-        each = "; ".join(f"{name}: {error}" for name, error in failed.items())
-        raise _fails(NO_QUORUM, f"{len(answers)} of {len(masters)} masters answer, too few to say: {each}")
+        keys = sorted(set().union(*_of_quorum(masters, partial(names_on, prefix=prefix))))
+    answers = _of_quorum(masters, lambda server: [read(server, key) for key in keys])
     states = [combine(key, [answer[place] for answer in answers], len(masters)) for place, key in enumerate(keys)]
     return states if names is not None else [state for state in states if state.kind or state.waiting or state.split]
+
+
+def _of_quorum(masters: list[Master], work: Any) -> list[Any]:
+    """Return the answers of a quorum or more: every lock that is held is among those of each quorum."""
+    answers, failed = on_each(masters, work)
+    if len(answers) < quorum_of(len(masters)):
+        each = "; ".join(f"{name}: {error}" for name, error in failed.items())
+        raise NoAnswer(f"{len(answers)} of {len(masters)} masters answer, too few to say who holds what: {each}")
+    return answers
 
 
 def _fails(status: int, text: str) -> click.ClickException:
@@ -77,12 +91,18 @@ def table_of_locks(states: list[LockState]) -> Table:
     table = Table("lock", "kind", "held by", "for", "runs out in", "fence", "waiting")
     for state in states:
         lines = [(holder.owner or "?", seconds(holder.held_for), seconds(holder.ttl_left)) for holder in state.holders]
-        free = ("nobody, the masters disagree" if state.split else "nobody", "", "")
-        for place, line in enumerate(lines or [free]):
+        for place, line in enumerate(lines or [(without_holder(state), "", "")]):
             head = (state.name, state.kind) if not place else ("", "")
             tail = (str(state.fence or ""), str(state.waiting or "")) if not place else ("", "")
             table.add_row(*head, *line, *tail)
     return table
+
+
+def without_holder(state: LockState) -> str:
+    """Return what is known of a lock of which no holder is known."""
+    if state.unsure:
+        return "unknown: masters that do not answer decide"
+    return "nobody, the masters disagree" if state.split else "nobody"
 
 
 def seconds(value: float | None) -> str:
@@ -93,12 +113,12 @@ def seconds(value: float | None) -> str:
 @click.command()
 @click.argument("name")
 @master_option
-@click.option("--prefix", default="", help="Prefix of the clients' keys.")
-@click.option("--if-owner", metavar="OWNER", help="Only what this owner holds.")
+@prefix_option
+@click.option("--if-owner", type=NAME, metavar="OWNER", help="Only what this owner holds.")
 @click.option("--if-fence", type=int, metavar="N", help="Only if this is the highest fence.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def unlock(
-    name: str, masters: tuple[str, ...], prefix: str, if_owner: str | None, if_fence: int | None, yes: bool
+    name: str, masters: tuple[str, ...], prefix: bytes, if_owner: str | None, if_fence: int | None, yes: bool
 ) -> None:
     """Take the lock NAME from its holder.
 
@@ -106,7 +126,7 @@ def unlock(
     nobody holds the lock, or another holder than was named.
     """
     urls = urls_of(masters)
-    [state] = states_of(urls, os.fsencode(prefix), [os.fsencode(name)])
+    [state] = states_of(urls, prefix, [os.fsencode(name)])
     owners = [holder.owner for holder in state.holders]
     if not state.kind and not state.split:
         raise _fails(NOT_HELD, f"nobody holds {state.name!r}")
@@ -118,7 +138,7 @@ def unlock(
         click.echo(f"{state.name}: {holder}, and it runs out in {seconds(holder.ttl_left)}")
     if not yes and not click.confirm("Take it away?", err=True):
         sys.exit(NOT_HELD)
-    ending = partial(end, key=key_of(os.fsencode(prefix), os.fsencode(name)), tokens=state.tokens, owner=if_owner)
+    ending = partial(end, key=key_of(prefix, os.fsencode(name)), tokens=state.tokens, owner=if_owner)
     ended, failed = on_each(masters_of(one_or_many(urls)), ending)
     size = len(ended) + len(failed)
     click.echo(f"{state.name}: deleted on {sum(map(bool, ended))} of {size} masters")

@@ -21,7 +21,7 @@ from redlatch.locks.readwrite import SUFFIX
 from redlatch.masters.master import Master
 from redlatch.votes.commands import COUNTER
 from redlatch.votes.label import owner_of
-from redlatch.votes.said import said_of_login, shown
+from redlatch.votes.said import said, said_of_login, shown
 from redlatch.votes.units import quorum_of
 from redlatch.wire.sentinels import find_master
 
@@ -92,6 +92,7 @@ class LockState:
         fence: the highest number so far, or None.
         waiting: the clients in the queue of a fair lock, and the waiting writers. Other waiters are not on the masters.
         split: whether masters have holders that no quorum has: attempts under way, or what is left of one.
+        unsure: whether one of these may be a holder, because masters did not answer.
         tokens: of all holders on any master; not for output, because a token can release the lock.
     """
 
@@ -101,12 +102,15 @@ class LockState:
     fence: int | None
     waiting: int
     split: bool
+    unsure: bool = False
     tokens: frozenset[bytes] = frozenset()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all of this but the tokens, for JSON. A time without an end is None."""
+        """Return all of this but the tokens, for JSON. Unknown holders and a time without an end are None."""
         found = asdict(self)
         del found["tokens"]
+        if self.unsure and not self.holders:
+            return found | {"holders": None}
         for holder in found["holders"]:
             if holder["ttl_left"] == math.inf:
                 holder["ttl_left"] = None
@@ -128,6 +132,9 @@ def described(error: Exception) -> str:
     # What redis-py says of a connection is its own text, such as "Connection refused". Subclasses have replies in it.
     of_connection = type(error) in (redis.ConnectionError, redis.TimeoutError)
     ours = of_connection or not isinstance(error, redis.RedisError) or isinstance(error, LockError)
+    if isinstance(error, redis.exceptions.NoPermissionError):
+        # The user has logged in, so no server repeats the credentials.
+        return said(text)
     return shown(text if ours else said_of_login(text))
 
 
@@ -168,9 +175,16 @@ def _is_token(server: redis.Redis, key: bytes) -> bool:
     """Return whether a key has a token of redlatch."""
     try:
         value: Any = server.get(key)
-    except redis.ResponseError:
+    except redis.ResponseError as error:
+        if not _is_of_another_type(error):
+            raise
         return False
     return isinstance(value, bytes) and len(value) >= 32 and all(each in b"0123456789abcdef" for each in value[:32])
+
+
+def _is_of_another_type(error: redis.RedisError) -> bool:
+    """Return whether a server refuses to read a key because another tool has written it."""
+    return str(error).startswith("WRONGTYPE")
 
 
 def read(server: redis.Redis, key: bytes) -> OnMaster:
@@ -183,10 +197,12 @@ def read(server: redis.Redis, key: bytes) -> OnMaster:
         pipe.zrange(key + READERS, 0, -1, withscores=True).get(key + WRITER)
         pipe.zrange(key + WRITERS, 0, -1, withscores=True)
         answers = pipe.execute(raise_on_error=False)
-    # Another tool may have a key of another type there.
+    # The right to TIME may be missing. Any other answer that is missing could be that of a holder.
+    for answer in answers[1:]:
+        if isinstance(answer, redis.RedisError) and not _is_of_another_type(answer):
+            raise answer
     known: list[Any] = [None if isinstance(each, redis.ResponseError) else each for each in answers]
     clock, token, left, fence, queue, slots, tokens, readers, writer, writers = known
-    # The right to TIME may be missing.
     now = int(time.time() * 1000) if clock is None else clock[0] * 1000 + clock[1] // 1000
     grants = [Grant(PLAIN, token, b"", left)] if token is not None else []
     for slot, until in _living(slots, now):
@@ -213,6 +229,7 @@ def combine(name: bytes, found: list[OnMaster], size: int) -> LockState:
             lefts.setdefault((grant.kind, grant.place, grant.token), []).append(left)
     quorum = quorum_of(size)
     held = {grant: sorted(left, reverse=True)[quorum - 1] for grant, left in lefts.items() if len(left) >= quorum}
+    unheard = size - len(found)
     fences = [one.fence for one in found if one.fence is not None]
     return LockState(
         name=shown(name.decode(errors="backslashreplace"), 512),
@@ -221,6 +238,7 @@ def combine(name: bytes, found: list[OnMaster], size: int) -> LockState:
         fence=max(fences, default=None),
         waiting=max([one.waiting for one in found], default=0),
         split=len(held) < len(lefts),
+        unsure=any([quorum - unheard <= len(left) < quorum for left in lefts.values()]),
         tokens=frozenset([token for _, _, token in lefts]),
     )
 

@@ -10,8 +10,9 @@ import click
 from rich.live import Live
 from rich.table import Table
 
+from redlatch.arguments import Number, prefix_option
 from redlatch.operate.command import console
-from redlatch.operate.held import master_option, seconds, states_of, urls_of
+from redlatch.operate.held import master_option, seconds, states_of, urls_of, without_holder
 from redlatch.operate.locks import LockState
 
 # What tells one holder from the next: its owner, and the second in which it took the lock.
@@ -51,7 +52,7 @@ def table_of(states: list[LockState], watch: Watch) -> Table:
     title = "1 lock is held" if held == 1 else f"{held} locks are held"
     table = Table("lock", "kind", "held by", "for", "runs out in", "waiting", "changes", title=title)
     for state in sorted(states, key=lambda state: (-state.waiting, -watch.changes[state.name], state.name)):
-        owners = ", ".join(sorted({holder.owner or "?" for holder in state.holders})) or "nobody"
+        owners = ", ".join(sorted({holder.owner or "?" for holder in state.holders})) or without_holder(state)
         longest = max([holder.held_for for holder in state.holders if holder.held_for is not None], default=None)
         last = max([holder.ttl_left for holder in state.holders], default=0.0)
         since, until = (seconds(longest), seconds(last)) if state.holders else ("", "")
@@ -63,20 +64,20 @@ def table_of(states: list[LockState], watch: Watch) -> Table:
 
 @click.command()
 @master_option
-@click.option("--prefix", default="", help="Prefix of the names, and of the clients' keys.")
-@click.option("--every", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds between looks.")
+@prefix_option
+@click.option("--every", type=Number(min=0.1), default=1.0, show_default=True, help="Seconds between looks.")
 @click.option("--looks", type=click.IntRange(min=1), help="End after so many looks. Default: with Ctrl-C.")
 @click.argument("urls", metavar="[URL]...", nargs=-1)
-def top(masters: tuple[str, ...], urls: tuple[str, ...], prefix: str, every: float, looks: int | None) -> None:
+def top(masters: tuple[str, ...], urls: tuple[str, ...], prefix: bytes, every: float, looks: int | None) -> None:
     """Show the locks that are held or waited for, live.
 
     A change is a holder that the look before did not see. A look reads all keys with the prefix, so give one where the
-    servers have many others.
+    servers have many others. Exit with 69 if too few masters answer to say which locks are held.
     """
     listed, watch = urls_of(masters, urls), Watch()
     with Live(console=console(), auto_refresh=False) as live:
         for look in itertools.count(1):
-            states = states_of(listed, prefix.encode(), None)
+            states = states_of(listed, prefix, None)
             watch.note(states, time.time())
             live.update(table_of(states, watch), refresh=True)
             if look == looks:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 
 import click
 
+from redlatch.arguments import NAME, SECONDS, Number, prefix_option
 from redlatch.errors import ConfigurationError
 from redlatch.guard.settings import Guard
 from redlatch.locks.identity import owner_name
@@ -20,18 +20,6 @@ from redlatch.masters.listed import masters_from_env
 from redlatch.run.job import LOST, SIGNALLED, SOFTWARE, USAGE, Job
 from redlatch.run.supervisor import Ended, OnLoss
 
-
-class _Seconds(click.FloatRange):
-    """A time that a process can wait for."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        seconds = super().convert(value, param, ctx)
-        if not math.isfinite(seconds):
-            self.fail(f"{value} is not a number of seconds", param, ctx)
-        return seconds
-
-
-SECONDS = _Seconds(min=0)
 STATUS = click.IntRange(0, 255)
 
 # The default of --kill-after, in seconds; less if the ttl is short.
@@ -40,12 +28,14 @@ KILL_AFTER = 5.0
 
 HELP = {
     "ttl": "Seconds until others get the lock if this process and its machine die.",
-    "wait": "Fail if the lock is busy for this many seconds. Default: wait for ever.",
+    "wait": "Wait at most this many seconds for the lock, and for the masters if too few answer. "
+    "Default: wait indefinitely for a busy lock, and not for masters.",
     "busy": "The exit status if the lock is busy.",
     "fence": "Number the holders: REDLATCH_FENCE, for stores that refuse lower numbers.",
     "min_hold": "Hold the lock for at least this many seconds; this process ends no earlier.",
     "kill_after": "Between SIGTERM and SIGKILL if the lock is lost. Default: 5, or half of a shorter ttl.",
     "on_loss": "If the lock is lost: end CMD, only warn, or wait for the lock and start CMD again.",
+    "owner": "What others read of the holder. Default: host:pid. [REDLATCH_OWNER]",
     "lost": "The exit status if the lock was lost.",
 }
 
@@ -76,7 +66,7 @@ OPTIONS = (
     click.option(
         "-m", "--master", "urls", multiple=True, metavar="URL", help="A master; once for each. [REDLATCH_MASTERS]"
     ),
-    click.option("--ttl", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help=HELP["ttl"]),
+    click.option("--ttl", type=Number(min=0.1), default=10.0, show_default=True, help=HELP["ttl"]),
     click.option("-n", "--nb", "--nonblock", "nonblock", is_flag=True, help="Fail at once if the lock is busy."),
     click.option("-w", "--wait", "--timeout", "wait", type=SECONDS, metavar="SECS", help=HELP["wait"]),
     click.option("-E", "--conflict-exit-code", "busy", type=STATUS, default=1, show_default=True, help=HELP["busy"]),
@@ -95,11 +85,13 @@ OPTIONS = (
         help=HELP["on_loss"],
     ),
     click.option("--lost-exit-code", "lost", type=STATUS, default=LOST, show_default=True, help=HELP["lost"]),
-    click.option("--owner", metavar="NAME", help="What others read of the holder. Default: host:pid. [REDLATCH_OWNER]"),
-    click.option("--prefix", default="", help="Prefix of the clients' keys."),
+    click.option(
+        "--owner", type=NAME, metavar="NAME", help="What others read of the holder. Default: host:pid. [REDLATCH_OWNER]"
+    ),
+    prefix_option,
     click.option(
         "--max-ttl",
-        type=click.FloatRange(min=0.1),
+        type=Number(min=0.1),
         default=60.0,
         show_default=True,
         help="max_ttl of the clients' guard, in seconds.",
@@ -108,7 +100,7 @@ OPTIONS = (
     click.option("--trust-persistence", is_flag=True, help="The clients' guard trusts persistence."),
     click.option("-c", "--command", "shell", metavar="STRING", help="Run this by $SHELL -c, in place of CMD."),
     click.option("-v", "--verbose", is_flag=True, help="Say what happens."),
-    click.argument("name"),
+    click.argument("name", type=NAME),
     click.argument("command", metavar="[--] CMD...", nargs=-1, type=click.UNPROCESSED),
 )
 
@@ -122,7 +114,7 @@ def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command(cls=_Run, context_settings={"allow_interspersed_args": False})
 @_with_options
 def run(**given: Any) -> None:
-    """Run CMD while the lock NAME is held.
+    """Run CMD while the lock NAME is held. Options come before NAME; only -c STRING may follow it.
 
     The lock is renewed while CMD runs, and released when it has ended. If the renewals fail, CMD is killed before
     another holder can have the lock. Signals are passed on to CMD and its children.
@@ -166,8 +158,7 @@ def job_of(
     Raises:
         click.UsageError: options contradict each other, or are malformed.
     """
-    if command[:1] == ("--",):
-        command = command[1:]
+    shell, command = _program(shell, command)
     _refuse_contradictions(shell, command, shared, exclusive, slots, fair or fence, nonblock and bool(wait))
     before = min(KILL_AFTER, ttl / 2) if kill_after is None else kill_after
     # A renewal begins when a third of the ttl is over.
@@ -176,7 +167,7 @@ def job_of(
     of_client = {name: rest.pop(name) for name in OF_CLIENT}
     return Job(
         command=[os.environ.get("SHELL") or "/bin/sh", "-c", shell] if shell is not None else list(command),
-        client=_client_of(ttl=ttl, **of_client),
+        client=_client_of(ttl=ttl, patience=wait or 0.0, **of_client),
         wait=0 if nonblock else wait,
         slots=slots or 0,
         shared=shared,
@@ -191,7 +182,27 @@ def job_of(
 OF_CLIENT = ("urls", "prefix", "owner", "max_ttl", "strict", "trust_persistence")
 
 
-def _client_of(urls: tuple[str, ...], ttl: float, prefix: str, owner: str | None, **of_guard: Any) -> dict[str, Any]:
+def _program(shell: str | None, command: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
+    """Return the string for the shell, and the program, of which one is given: -c may follow NAME, as for flock.
+
+    Raises:
+        click.UsageError: an option follows NAME.
+    """
+    if shell is None and len(command) == 2 and command[0] in ("-c", "--command"):
+        return command[1], ()
+    if command[:1] == ("--",):
+        return shell, command[1:]
+    if command and command[0].startswith("-"):
+        raise click.UsageError(
+            f"{command[0]} follows NAME: options come before it, and only -c STRING may be behind it; "
+            "put -- before a program of that name"
+        )
+    return shell, command
+
+
+def _client_of(
+    urls: tuple[str, ...], ttl: float, patience: float, prefix: bytes, owner: Any, **of_guard: Any
+) -> dict[str, Any]:
     """Return the arguments of the client.
 
     Raises:
@@ -201,12 +212,21 @@ def _client_of(urls: tuple[str, ...], ttl: float, prefix: str, owner: str | None
         return {
             "masters": list(urls) or masters_from_env(),
             "ttl": ttl,
+            "patience": patience,
             "prefix": prefix,
             "guard": Guard(**of_guard),
-            "owner": owner_name(owner if owner is not None else os.environ.get("REDLATCH_OWNER")),
+            "owner": _owner(owner),
         }
     except (ConfigurationError, TypeError) as error:
         raise click.UsageError(str(error)) from error
+
+
+def _owner(given: str | bytes | None) -> str:
+    inherited = os.environ.get("REDLATCH_OWNER")
+    if given is None and inherited is not None:
+        given = NAME.convert(inherited, None, None)
+    # Bytes that are no UTF-8 become escapes, which cannot be printed and are refused.
+    return owner_name(given.decode(errors="surrogateescape") if isinstance(given, bytes) else given)
 
 
 def _refuse_contradictions(

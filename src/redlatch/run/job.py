@@ -46,7 +46,7 @@ class Job:
         verbose: whether to say what happens.
     """
 
-    name: str
+    name: str | bytes
     command: list[str]
     client: dict[str, Any]
     wait: float | None = None
@@ -62,7 +62,8 @@ class Job:
 
     def say(self, text: str) -> None:
         """Write a message for the user, unless nobody can read it: the program's end must not wait for a reader."""
-        line = f"redlatch run: {shown(self.name, 200)}: {text}\n".encode(errors="backslashreplace")
+        name = self.name if isinstance(self.name, str) else self.name.decode(errors="backslashreplace")
+        line = f"redlatch run: {shown(name, 200)}: {text}\n".encode(errors="backslashreplace")
         with suppress(OSError):
             if select.select([], [2], [], 0)[1]:
                 os.write(2, line)
@@ -183,7 +184,7 @@ class Job:
             self.say(f"the lock was not released, and runs out with its ttl: {error}")
         return True
 
-    def _environment(self, lock: Any) -> dict[str, str]:
+    def _environment(self, lock: Any) -> dict[str, str | bytes]:
         """Return what the program finds in its environment; never the token, which could release the lock."""
         fence = {} if lock.fence is None else {"REDLATCH_FENCE": str(lock.fence)}
         return {"REDLATCH_NAME": self.name, "REDLATCH_OWNER": self.client["owner"], **fence}

@@ -52,13 +52,14 @@ class Program:
         with suppress(PermissionError, ProcessLookupError):
             os.setpgid(self.pid, self.pid)
 
-    def start(self, environment: Mapping[str, str]) -> None:
-        """Let the program run, with these variables beside those of this process."""
+    def start(self, environment: Mapping[str, str | bytes]) -> None:
+        """Let the program run, with these variables beside those of this process. Text is UTF-8 in every locale."""
         self.terminal.begin(self.pid)
-        words = [f"{name}={value}" for name, value in environment.items()]
+        raw = {name: value if isinstance(value, bytes) else value.encode() for name, value in environment.items()}
+        words = [name.encode() + b"=" + value for name, value in raw.items()]
         # Somebody may have killed the process.
         with suppress(BrokenPipeError), os.fdopen(self._writing, "wb") as pipe:
-            pipe.write(os.fsencode("\0".join(["go", *words])))
+            pipe.write(b"\0".join([b"go", *words]))
 
     def give_up(self) -> None:
         """End the process without running the program."""
@@ -127,11 +128,20 @@ def _execute(command: list[str], environment: Mapping[bytes, bytes]) -> NoReturn
     """Execute a program as execvp(3) does: a script without "#!" runs through the shell.
 
     Raises:
-        OSError: it cannot be executed.
+        OSError: it cannot be executed, or was not found.
     """
-    try:
-        os.execvpe(command[0], command, environment)
-    except OSError as error:
-        if error.errno != errno.ENOEXEC:
-            raise
-        os.execve("/bin/sh", ["/bin/sh", error.filename, *command[1:]], environment)
+    name, arguments = os.fsencode(command[0]), [os.fsencode(each) for each in command[1:]]
+    folders = [b""] if b"/" in name else [os.fsencode(folder) for folder in os.get_exec_path()]
+    refused: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    for path in [os.path.join(folder, name) for folder in folders if name]:
+        try:
+            os.execve(path, command, environment)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except PermissionError as error:
+            refused = error
+        except OSError as error:
+            if error.errno != errno.ENOEXEC:
+                raise
+            os.execve("/bin/sh", [b"/bin/sh", path, *arguments], environment)
+    raise refused

@@ -63,7 +63,7 @@ peer. shutting down. HTTP bad request. QUEUED PONG OK.
 # The commands that this client and its scripts call.
 _COMMANDS = """
 acl auth caching client del delex delifeq eval evalsha exists get hello incr info load off on optin noloop pexpire ping
-pttl px nx script select set setname strlen time tracking zadd zcard zcount zrange zrangebyscore zrank zrem zscore
+pttl px nx scan script select set setname strlen time tracking zadd zcard zcount zrange zrangebyscore zrank zrem zscore
 zremrangebyscore zremrangebyrank hget hset hdel hgetall hlen hincrby sadd srem scard smembers lpush lrem lrange publish
 watch multi exec discard
 """
@@ -81,22 +81,23 @@ _ARGUMENTS = re.compile(r",? *with args beginning with", re.IGNORECASE)
 
 _CODE = re.compile(r"[A-Z]{2,20}(?= |$)")
 
+# redis-py cuts the code off.
 _OF_LOGIN = re.compile(
     r"ERR unknown command [`'](?:AUTH|HELLO|auth|hello)[`']"
     r"|ERR unknown command"
-    r"|WRONGPASS invalid username-password pair(?: or user is disabled)?"
-    r"|ERR invalid password"
-    r"|ERR Client sent AUTH, but no password is set"
-    r"|ERR AUTH <password> called without any password configured for the default user"
+    r"|(?:WRONGPASS )?invalid username-password pair(?: or user is disabled)?"
+    r"|(?:ERR )?invalid password"
+    r"|(?:ERR )?Client sent AUTH, but no password is set"
+    r"|(?:ERR )?AUTH <password> called without any password configured for the default user"
     r"|ERR wrong number of arguments for '(?:auth|hello)' command"
     r"|ERR max number of clients(?: \+ cluster connections)? reached"
-    r"|NOAUTH Authentication required"
+    r"|(?:NOAUTH )?Authentication required"
     r"|NOAUTH HELLO must be called with the client already authenticated"
     r"|NOPROTO (?:unsupported protocol version|sorry,? this protocol version is not supported)"
-    r"|LOADING (?:Redis|Valkey|KeyDB) is loading the dataset in memory"
+    r"|(?:LOADING )?(?:Redis|Valkey|KeyDB) is loading the dataset in memory"
     r"|DENIED (?:Redis is running|Running) in protected mode"
     r"|BUSY (?:Redis|Valkey|KeyDB) is busy running a script"
-    r"|MASTERDOWN Link with MASTER is down"
+    r"|(?:MASTERDOWN )?Link with MASTER is down"
 )
 
 

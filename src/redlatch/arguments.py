@@ -1,0 +1,54 @@
+"""Types of arguments that several commands have. They refuse, as errors of usage, what no command can work with."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any
+
+import click
+
+from redlatch.config import MAX_SECONDS
+from redlatch.errors import ConfigurationError
+from redlatch.votes.key import prefix_of
+
+
+class Number(click.FloatRange):
+    """A finite number in a range. A longer time than a client can have is cut, so that a process can wait for it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return min(number, float(MAX_SECONDS))
+
+
+SECONDS = Number(min=0)
+DRIFT_FACTOR = Number(min=0, max=1, max_open=True)
+
+
+class Name(click.types.StringParamType):
+    """The name of a lock or of an owner: UTF-8 in every locale. Bytes that are no UTF-8 stay bytes."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        raw = os.fsencode(value)
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            return raw
+
+
+class _Prefix(click.types.StringParamType):
+    """The prefix of the clients' keys, as bytes."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return prefix_of(os.fsencode(value))
+        except ConfigurationError as error:
+            self.fail(str(error).removeprefix("prefix: "), param, ctx)
+
+
+NAME = Name()
+
+# A decorator.
+prefix_option = click.option("--prefix", type=_Prefix(), default="", help="Prefix of the clients' keys.")
