@@ -7,6 +7,7 @@ So click is imported inside functions, where `main` can report a missing package
 from __future__ import annotations
 
 import io
+import signal
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -61,6 +62,9 @@ def build() -> click.Group:
 
 def main() -> None:
     """Run the command line. If a package of the extras is missing, exit with its name and the pip command."""
+    if sys.argv[1:2] == ["run"] and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # Until it takes signals it holds nothing. A loop of the shell ends only if a Ctrl-C kills its command.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     # A name, an owner or a host may have characters that the locale cannot print.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")

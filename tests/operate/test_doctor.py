@@ -104,6 +104,10 @@ def test_a_replica_and_a_master_that_does_not_need_it(fleet: Fleet) -> None:
         while not info.get("connected_slaves"):
             info = master.info("replication")
         told([masters.urls[0]], "min-replicas-to-write is 0", "warning")
+        # Without the right to read it, the answer is not that it is fine.
+        master.execute_command("ACL", "SETUSER", "limited", "on", ">pw", "~*", "&*", "+@all", "-config")
+        limited = masters.urls[0].replace("redis://", "redis://limited:pw@")
+        told([limited], "the right to read min-replicas-to-write (CONFIG GET) is missing", "warning")
 
 
 def test_a_node_of_a_cluster(fleet: Fleet) -> None:

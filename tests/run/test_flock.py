@@ -334,8 +334,20 @@ main()
 """
 
 
-def test_a_signal_at_the_very_beginning_has_its_exit_status(three: list[str], name: str) -> None:
-    """Found by an attack: it had that of a lock that is busy, and a traceback."""
-    command = [sys.executable, "-c", EARLY, "run", "-m", three[0], name, "true"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+# The same, while it forks: there Python prints and drops an exception.
+FORKING = """
+import os, signal
+from redlatch.cli import main
+os.register_at_fork(before=lambda: os.kill(os.getpid(), signal.SIGTERM))
+main()
+"""
+
+
+@pytest.mark.parametrize("program", [EARLY, FORKING], ids=["early", "forking"])
+def test_a_signal_at_the_very_beginning_has_its_exit_status(three: list[str], name: str, program: str) -> None:
+    """Found by attacks: it had that of a lock that is busy, and a traceback; and it was dropped."""
+    command = [sys.executable, "-c", program, "run", name, "true"]
+    environment = os.environ | {"REDLATCH_MASTERS": ",".join(three)}
+    with Client(three) as client, client.lock(name, ttl=LONG):
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (128 + signal.SIGTERM, "", "")

@@ -7,16 +7,18 @@ import itertools
 import os
 import pty
 import re
+import select
 import shlex
 import shutil
 import signal
 import sys
 import termios
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.faces import PATIENCE, await_true, in_thread
+from support.faces import PATIENCE, await_true
 
 CTRL_C, CTRL_Z, CTRL_BACKSLASH = b"\x03", b"\x1a", b"\x1c"
 
@@ -67,25 +69,26 @@ class Shell:
         """Have the shell run a command, in which LOCK puts a program under the lock."""
         self.type(text.replace("LOCK", self.command).encode() + b"\n")
 
-    def until(self, pattern: str) -> str:
+    def until(self, pattern: str, seconds: float = PATIENCE) -> str:
         """Read until a pattern was found; return what came up to its end."""
-
-        def read() -> str:
-            while (found := re.search(pattern, self._read)) is None:
-                self._read += os.read(self._fd, 1024).decode(errors="replace")
-            before, self._read = self._read[: found.end()], self._read[found.end() :]
-            return before
-
-        try:
-            return str(in_thread(read).result(PATIENCE))
-        except TimeoutError:
-            raise AssertionError(f"{pattern!r} did not come; the terminal has {self._read!r}") from None
+        end = time.monotonic() + seconds
+        while (found := re.search(pattern, self._read)) is None:
+            left = end - time.monotonic()
+            assert left > 0 and select.select([self._fd], [], [], left)[0], f"no {pattern!r}, but {self._read!r}"
+            self._read += os.read(self._fd, 1024).decode(errors="replace")
+        before, self._read = self._read[: found.end()], self._read[found.end() :]
+        return before
 
     def prompted(self) -> str:
         """Wait until the shell obeys again; return what came before."""
         word = f"asked-{next(self._numbers)}"
         self.run(f"echo {word}")
         return self.until(f"{word}[^@]*{PROMPT}")
+
+    def interrupt(self) -> str:
+        """Type a Ctrl-C, and wait for the prompt; return what came before."""
+        self.type(CTRL_C)
+        return self.until(PROMPT)
 
     def stop(self) -> None:
         """Stop the program, and wait for the prompt: what is typed before it, the terminal may drop."""
@@ -219,13 +222,13 @@ def test_a_program_in_the_background_that_reads_is_stopped_until_fg(shell: Open,
 
 def test_bg_leaves_the_terminal_to_the_shell(shell: Open) -> None:
     here = shell()
-    here.run("LOCK sh -c 'echo ready; sleep 0.5; sleep 0.5; echo ended'")
+    # With "exec": a stop between vfork and exec would leave the shell unstopped, with any command.
+    here.run("LOCK sh -c 'echo ready; exec sleep 1'")
     here.until("ready")
     here.stop()
     here.prompted()
     here.run("bg")
     here.prompted()
-    here.until("ended")
     here.run("wait; echo waited")
     here.until("waited")
     assert "Stopped" not in here.prompted()
@@ -236,7 +239,7 @@ def test_ctrl_c_ends_the_whole_pipeline(shell: Open, pipeline: str) -> None:
     here = shell()
     here.run(pipeline.format("LOCK sh -c 'echo ready >/dev/tty; exec sleep 1000'") + "; echo status $?")
     here.until("ready")
-    here.type(CTRL_C)
+    here.interrupt()
     here.prompted()
 
 
@@ -246,7 +249,7 @@ def test_ctrl_c_ends_a_loop(shell: Open, loop: str) -> None:
     inner = "for i in 1 2 3; do LOCK sh -c 'echo ready; exec sleep 1000'; done".replace("LOCK", here.command)
     here.run(loop.format(shlex.quote(inner) if "-c" in loop else inner))
     here.until("ready")
-    here.type(CTRL_C)
+    assert "ready" not in here.interrupt()
     assert "ready" not in here.prompted()
 
 
@@ -266,6 +269,68 @@ def test_a_neighbour_of_the_pipeline_reads_the_terminal(shell: Open) -> None:
     here.type(b"typed\n")
     here.until("got typed")
     here.prompted()
+
+
+def test_a_pager_behind_the_program(shell: Open) -> None:
+    here = shell()
+    here.run("LOCK seq 300 | more -n 10")
+    here.until("--More--")
+    here.type(b" ")
+    here.until("--More--")
+    here.type(b"q")
+    here.until(PROMPT)
+    here.prompted()
+
+
+def test_a_shell_under_the_lock_has_jobs_of_its_own(shell: Open) -> None:
+    here = shell()
+    here.run("LOCK bash --norc --noprofile --noediting -i")
+    here.until(PROMPT)
+    here.run("sh -c 'echo ready; exec sleep 1000'")
+    here.until("ready")
+    here.stop()
+    here.run("jobs")
+    here.until("Stopped")
+    here.until(PROMPT)
+    here.run("fg")
+    here.until("sleep 1000'")
+    here.interrupt()
+    here.run("exit")
+    here.until(PROMPT)
+    here.run("read x; echo outer $x")
+    here.type(b"typed\n")
+    here.until("outer typed")
+
+
+def test_a_stop_while_it_waits_for_the_lock(shell: Open) -> None:
+    here = shell()
+    here.run("LOCK sh -c 'echo holds; sleep 2; echo ends' &")
+    here.until("holds")
+    here.prompted()
+    here.run("LOCK sh -c 'echo ready; read x; echo got $x'")
+    with pytest.raises(AssertionError):
+        here.until("ready", 0.5)
+    here.type(CTRL_Z)
+    here.until(PROMPT)
+    here.run("wait %1; fg")
+    here.until("ready")
+    here.type(b"typed\n")
+    here.until("got typed")
+    here.prompted()
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.3, 2.0], ids=["starting", "loading", "waiting"])
+def test_ctrl_c_ends_a_loop_that_waits_for_the_lock(shell: Open, seconds: float) -> None:
+    here = shell()
+    here.run("LOCK sh -c 'echo holds; exec sleep 1000' &")
+    here.until("holds")
+    here.prompted()
+    here.run("for i in 1 2 3; do LOCK echo never; done")
+    with pytest.raises(AssertionError):
+        here.until("never", seconds)
+    here.interrupt()
+    here.run("kill %1; wait; echo over")
+    assert "never" not in here.until("over")
 
 
 def test_both_ends_of_a_pipe_read_the_terminal_in_turn(shell: Open) -> None:

@@ -166,7 +166,7 @@ for line in sys.stdin:
 
 
 def test_ctrl_z_without_a_shell_changes_nothing(three: list[str], name: str) -> None:
-    run = Alone(three, "--ttl", "1", name, sys.executable, "-c", CONTINUED)
+    run = Alone(three, name, sys.executable, "-c", CONTINUED)
     run.line()
     run.type(CTRL_Z)
     assert run.line() == b"^Zcontinued"
@@ -179,12 +179,12 @@ def test_ctrl_z_without_a_shell_changes_nothing(three: list[str], name: str) -> 
 
 
 def test_a_program_that_somebody_stopped_keeps_its_lock_where_no_shell_is(three: list[str], name: str) -> None:
-    run = Alone(three, "--ttl", "0.5", name, sys.executable, "-c", CONTINUED)
+    run = Alone(three, "--ttl", "2", name, sys.executable, "-c", CONTINUED)
     program = int(run.line())
     os.kill(program, signal.SIGSTOP)
     with Client(three) as client:
         lock = client.lock(name)
-        assert not lock.acquire(timeout=1.5)
+        assert not lock.acquire(timeout=3)
         os.kill(program, signal.SIGCONT)
         assert run.line() == b"continued"
         run.type(b"\x04")

@@ -18,7 +18,7 @@ from redlatch.guard.settings import Guard
 from redlatch.locks.identity import owner_name
 from redlatch.masters.listed import masters_from_env
 from redlatch.run.job import LOST, SIGNALLED, SOFTWARE, USAGE, Job
-from redlatch.run.supervisor import Ended, OnLoss
+from redlatch.run.supervisor import OnLoss
 
 STATUS = click.IntRange(0, 255)
 
@@ -125,9 +125,6 @@ def run(**given: Any) -> None:
     job = job_of(**given)
     try:
         status = job.run()
-    except Ended as ended:
-        # The signal came before the acquire. The processes that were forked end with their pipes.
-        status = SIGNALLED + ended.number
     except Exception:
         traceback.print_exc()
         status = SOFTWARE

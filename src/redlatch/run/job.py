@@ -90,9 +90,11 @@ class Job:
             return self._refuse(program, keeper, USAGE, str(error))
         try:
             try:
+                alerts.end_the_wait()
                 refused = self._acquire(lock, alerts)
                 alerts.begin()
             except Ended as ended:
+                alerts.waiting = False
                 refused = _signalled(ended.number, program.terminal.ours), ""
             if refused is not None:
                 return self._refuse(program, keeper, *refused)

@@ -49,6 +49,10 @@ BLOCKED = frozenset({signal.SIGTTOU})
 # The signals that stop a process, and that it may handle.
 STOPPING = WANTING | {signal.SIGTSTP}
 
+# A second signal within so many seconds must not interrupt the undo. A later one may, because Python drops an exception
+# that strikes a finalizer.
+UNDO = 2.0
+
 # Seconds within which a thread notes a signal that has come.
 NOTING = 0.1
 
@@ -89,10 +93,11 @@ class Alerts:
 
     def __init__(self) -> None:
         self.lost = ""
-        self.waiting = True
+        self.waiting = False
         self.running = False
         self.ended_by = 0
         self.children: frozenset[int] = frozenset()
+        self._raised = -math.inf
         self._unread: list[int] = []
         self._reading, self._writing = os.pipe()
         os.set_blocking(self._reading, False)
@@ -123,9 +128,8 @@ class Alerts:
             self._reap()
         elif number in STOPPING and not self.running:
             stop(number, os.getpid())
-        elif number in ENDING and self.waiting:
-            # A second signal must not interrupt the undo.
-            self.waiting = False
+        elif number in ENDING and self.waiting and time.monotonic() > self._raised + UNDO:
+            self._raised = time.monotonic()
             raise Ended(number)
 
     def _reap(self) -> None:
@@ -138,6 +142,16 @@ class Alerts:
                 if ended.si_pid in self.children:
                     return
                 os.waitpid(ended.si_pid, 0)
+
+    def end_the_wait(self) -> None:
+        """Let a signal that ends a process raise `Ended` from now on. Python drops exceptions while it forks.
+
+        Raises:
+            Ended: such a signal has come already.
+        """
+        self.waiting = True
+        if self.ended_by:
+            self._take(self.ended_by, None)
 
     def begin(self) -> None:
         """Note that the lock is held. Earlier signals were not meant for the program.
