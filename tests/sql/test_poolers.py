@@ -18,8 +18,8 @@ from .conftest import FindUrl, SqlFace, execute
 
 DRIVERS = ["psycopg", "psycopg2", "asyncpg"]
 
-# The longest answer that an application may get to SELECT 1, in seconds. Without locks it takes a millisecond.
-QUICK = 1.0
+# How long an application may wait for the answer to SELECT 1, on a busy machine, in seconds. A stall took ten seconds.
+QUICK = 2.0
 
 
 @pytest.fixture
