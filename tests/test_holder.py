@@ -149,13 +149,6 @@ def test_a_holder_in_another_thread_of_the_same_client_is_named(client: Client, 
         assert error.holder is not None and error.holder.fence == lock.fence
 
 
-def test_a_holder_in_another_client_is_not_known_without_a_question(client: Client, urls: list[str], name: str) -> None:
-    with Client(urls) as other, other.lock(name, ttl=LONG):
-        error = refusal(client, name, 0.05)
-        assert "another holder has it" in str(error)
-        assert error.holder is None
-
-
 def test_a_thread_that_ended_is_not_taken_for_the_one_that_waits(client: Client, name: str) -> None:
     lock = client.lock(name, ttl=LONG)
     holder = threading.Thread(target=lock.acquire)

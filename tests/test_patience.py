@@ -301,4 +301,4 @@ def test_another_holder_is_a_timeout_and_no_outage(connect: Face, three: list[st
     assert other.lock(name).acquire()
     lock = client.lock(name)
     assert lock.acquire() is False
-    assert isinstance(lock.raw._not_won(), LockTimeout)
+    assert isinstance(lock.raw._refusal()._error([]), LockTimeout)

@@ -192,7 +192,7 @@ class AsyncLock(BaseLock):
         # This is made first: an interrupt between the acquire and this would leave the lock held.
         scope = LossScope() if upkeep is not None and upkeep.cancels else None
         if not await self.acquire():
-            raise self._not_won()
+            raise await self._refusal().ask_async()
         hold = self._hold
         if hold.entered is None:
             hold.entered = hold.ticket

@@ -206,7 +206,7 @@ class Lock(BaseLock):
 
     def __enter__(self) -> Self:
         if not self.acquire():
-            raise self._not_won()
+            raise self._refusal().ask()
         # There is no call after the acquire: an interrupt would leave the lock held.
         hold = self._hold
         if hold.entered is None:

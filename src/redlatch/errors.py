@@ -119,8 +119,9 @@ class LockTimeout(Retryable, TimeoutError):
     """The lock was not acquired within `timeout` seconds.
 
     Attributes:
-        holder: who holds the lock, if it is this client itself; None if the masters would have to be asked
-            (`Lock.holder` does).
+        holder: who holds the lock. It is this client itself, or whom the masters have named: they are asked once, for a
+            tenth of the timeout or 10 ms, at most 100 ms. None if they did not answer in time, if nobody holds the lock
+            any more, or if it has several holders: readers, or those of a semaphore.
     """
 
     http_status = 423
@@ -138,7 +139,7 @@ class LockBusy(Retryable):
     Attributes:
         depth: the number of waiters that this client already had for the lock. If there were any, the answer to an
             HTTP request is 503 instead of 423: the service has more requests than it can do.
-        holder: as for `LockTimeout`.
+        holder: as for `LockTimeout`. After one attempt the masters are not asked: then only this client itself.
     """
 
     http_status = 423

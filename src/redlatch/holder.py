@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -25,5 +26,15 @@ class Holder:
     fence: int | None = None
 
     def __str__(self) -> str:
-        since = "" if self.held_for is None else f" for {self.held_for:.0f} s"
-        return f"{self.owner or 'another client'} has held it{since}"
+        return f"{self.owner or 'another client'} has held it{self._since}"
+
+    @property
+    def _since(self) -> str:
+        return "" if self.held_for is None else f" for {self.held_for:.0f} s"
+
+
+def held_by(holder: Holder) -> str:
+    """Return the holder in the words of an error: "held by web-1:4711 for 12 s, 8.2 s left"."""
+    left = holder.ttl_left
+    shown = "" if math.isinf(left) else f", {left:.0f} s left" if left >= 10 else f", {left:.1f} s left"
+    return f"held by {holder.owner or 'another client'}{holder._since}{shown}"

@@ -113,7 +113,9 @@ def _acquire(holding: _Holding) -> Any:
     if holding.held is None:
         return holding.lock
     try:
-        holding.won(holding.lock.acquire())
+        if not holding.lock.acquire():
+            raise holding.lock._refusal().ask()
+        holding.won()
     except BaseException:
         holding.give_up()
         raise
@@ -124,7 +126,9 @@ async def _acquire_async(holding: _Holding) -> Any:
     if holding.held is None:
         return holding.lock
     try:
-        holding.won(await holding.lock.acquire())
+        if not await holding.lock.acquire():
+            raise await holding.lock._refusal().ask_async()
+        holding.won()
     except BaseException:
         holding.give_up()
         raise
@@ -151,10 +155,10 @@ class _Holding:
             self._transaction.join()
             self.held = self._transaction.holdings.add(lock, margin)
 
-    def won(self, acquired: bool) -> None:
-        """Take the result of the acquire."""
+    def won(self) -> None:
+        """Note that the lock is held."""
         assert self.held is not None
-        self.held.won(acquired)
+        self.held.won()
         if self._expire:
             self._session.expire_all()
 

@@ -86,16 +86,16 @@ def test_an_interrupt_after_the_names_were_won_leaves_none(client: Any, url: str
 @pytest.mark.parametrize("timeout", [0, 2.5])
 def test_the_error_says_when_another_call_may_succeed(client: Any, name: str, timeout: float) -> None:
     names = [name, f"{name}-other"]
-    assert client.multi_lock(names, timeout=timeout)._not_won().retry_after == 0.05
+    assert client.multi_lock(names, timeout=timeout)._refusal().ask().retry_after == 0.05
     held = client.lock(name, ttl=60)
     assert held.acquire()
-    error = client.multi_lock(names, timeout=timeout)._not_won()
+    error = client.multi_lock(names, timeout=timeout)._refusal().ask()
     assert held.remaining() <= error.retry_after <= 60
 
 
 @pytest.mark.parametrize(("timeout", "kind"), [(0, LockBusy), (2.5, LockTimeout)])
 def test_a_with_that_did_not_win_says_how_long_it_waited(client: Any, name: str, timeout: Any, kind: Any) -> None:
-    error = client.multi_lock([name], timeout=timeout)._not_won()
+    error = client.multi_lock([name], timeout=timeout)._refusal().ask()
     assert type(error) is kind and error.name == name
     assert kind is LockBusy or error.elapsed == 2.5
 

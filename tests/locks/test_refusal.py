@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from support.faces import PATIENCE, Face, Faced, ask, await_true
+from support.proxy import Proxy
 
 from redlatch import Client, LockBusy, LockTimeout, impl
 
@@ -27,19 +31,176 @@ def held(client: Any, name: str) -> Any:
 @pytest.mark.parametrize("timeout", [0, 2.5])
 def test_the_error_says_when_another_call_may_succeed(client: Any, held: Any, name: str, timeout: float) -> None:
     """The time that is left if this client has the lock, and else the longest pause of `Retry`."""
-    error = client.lock(name, timeout=timeout)._not_won()
+    error = client.lock(name, timeout=timeout)._refusal().ask()
     assert held.remaining() <= error.retry_after <= 60
-    assert client.lock(f"{name}-other", timeout=timeout)._not_won().retry_after == 0.05
+    assert client.lock(f"{name}-other", timeout=timeout)._refusal().ask().retry_after == 0.05
 
 
 def test_the_time_until_another_call_is_never_0(client: Any, name: str) -> None:
     lock = client.lock(name, ttl=0.02)
     assert lock.acquire()
-    assert client.lock(name)._not_won().retry_after >= 0.05
+    assert client.lock(name)._refusal().ask().retry_after >= 0.05
 
 
 @pytest.mark.parametrize(("timeout", "kind"), [(0, LockBusy), (None, LockBusy), (2.5, LockTimeout)])
 def test_a_with_that_did_not_win_says_how_long_it_waited(client: Any, name: str, timeout: Any, kind: Any) -> None:
-    error = client.lock(name, timeout=timeout)._not_won()
+    error = client.lock(name, timeout=timeout)._refusal().ask()
     assert type(error) is kind and error.name == name
     assert kind is LockBusy or error.elapsed == 2.5
+
+
+# --- who has it --------------------------------------------------------------------------------------
+
+LONG = 60.0
+WAIT = 0.3
+
+Maker = Callable[..., Any]
+
+# What another client holds, and what this client cannot have for that reason.
+PAIRS: dict[str, tuple[Maker, Maker]] = {
+    "plain": (lambda client, name: client.lock(name, LONG), lambda client, name: client.lock(name, timeout=WAIT)),
+    "fair": (
+        lambda client, name: client.fair_lock(name, LONG),
+        lambda client, name: client.fair_lock(name, timeout=WAIT),
+    ),
+    "fenced": (
+        lambda client, name: client.lock(name, LONG, fence=True),
+        lambda client, name: client.lock(name, timeout=WAIT, fence=True),
+    ),
+    "reentrant": (lambda client, name: client.lock(name, LONG), lambda client, name: client.rlock(name, timeout=WAIT)),
+    "multi": (
+        lambda client, name: client.lock(name, LONG),
+        lambda client, name: client.multi_lock([f"{name}-2", name], timeout=WAIT),
+    ),
+    "writer behind a writer": (
+        lambda client, name: client.rw_lock(name, LONG).write(),
+        lambda client, name: client.rw_lock(name, timeout=WAIT).write(),
+    ),
+    "reader behind a writer": (
+        lambda client, name: client.rw_lock(name, LONG).write(),
+        lambda client, name: client.rw_lock(name, timeout=WAIT).read(),
+    ),
+}
+
+
+def refused(client: Faced, lock: Any) -> Any:
+    """Return the error of a ``with`` that does not get the lock."""
+    enter = lock.__enter__ if hasattr(lock, "__enter__") else lock.__aenter__
+    with pytest.raises((LockTimeout, LockBusy)) as caught:
+        client._start(enter).result(PATIENCE)
+    return caught.value
+
+
+def asking(client: Faced, lock: Any) -> Any:
+    """Return the error of a lock whose timeout has passed."""
+    refusal = lock._refusal()
+    return refusal.ask() if isinstance(client.raw, Client) else client._start(refusal.ask_async).result(PATIENCE)
+
+
+@pytest.mark.one_loop
+@pytest.mark.usefixtures("patient_question")
+@pytest.mark.parametrize("pair", PAIRS)
+def test_a_timeout_names_the_holder(connect: Face, three: list[str], pair: str, name: str) -> None:
+    held, wanted = PAIRS[pair]
+    client, other = connect(three), connect(three, owner="worker-7")
+    lock = Faced(held(other.raw, name), other._start)
+    assert lock.acquire()
+    error = refused(client, wanted(client.raw, name))
+    assert isinstance(error, LockTimeout) and error.elapsed == WAIT and error.name == name
+    assert re.search(r"was not acquired within 0\.3 s: held by worker-7 for \d+ s, \d\d s left$", str(error))
+    found: Any = error.holder
+    assert found.owner == "worker-7"
+    assert LONG - PATIENCE < found.ttl_left <= LONG
+    assert 0 <= found.held_for < PATIENCE
+    assert found.fence == (lock.fence if pair == "fenced" else None)
+    assert lock.token.decode()[:32] not in str(error)
+    lock.release()
+
+
+@pytest.mark.one_loop
+def test_a_semaphore_and_a_writer_behind_readers_name_nobody(connect: Face, three: list[str], name: str) -> None:
+    client, other = connect(three), connect(three)
+    slot, reader = other.semaphore(name, 1, ttl=LONG), other.rw_lock(name, ttl=LONG).read()
+    assert slot.acquire() and reader.acquire()
+    for wanted in (client.raw.semaphore(name, 1, timeout=0.1), client.raw.rw_lock(name, timeout=0.1).write()):
+        error = refused(client, wanted)
+        assert str(error) == f"{name!r} was not acquired within 0.1 s: another holder has it"
+        assert error.holder is None
+    slot.release()
+    reader.release()
+
+
+@pytest.mark.one_loop
+@pytest.mark.usefixtures("patient_question")
+def test_a_full_queue_names_the_holder(connect: Face, three: list[str], name: str) -> None:
+    client, other = connect(three, max_waiters=1), connect(three, owner="worker-7")
+    holder = other.lock(name, LONG)
+    assert holder.acquire()
+    # The first one asks the masters, the second one waits behind it, and the queue is full.
+    locks = [client.lock(name, LONG) for _ in range(2)]
+    waiting = [lock.start("acquire") for lock in locks]
+    await_true(lambda: client.raw._driver.queues.by_key)
+    with pytest.raises(LockBusy, match=r"1 waiters queued .* \(max_waiters=1\); held by worker-7 for \d+ s") as caught:
+        client.lock(name).acquire()
+    assert caught.value.holder is not None and caught.value.holder.owner == "worker-7"
+    assert caught.value.depth == 1
+    holder.release()
+    await_true(lambda: any(each.done() for each in waiting))
+    # Now a lock object of this client has it, and no master must be asked.
+    with pytest.raises(LockBusy, match=r"; held by .*:\d+ for \d+ s, \d\d s left$") as local:
+        client.lock(name).acquire()
+    assert local.value.holder is not None and local.value.holder.owner != "worker-7"
+    for _ in locks:
+        await_true(lambda: any(lock.token for lock in locks))
+        [held] = [lock for lock in locks if lock.token]
+        held.release()
+
+
+def calls(url: str) -> int:
+    """Return how many commands a server has run, without those that only ask about it."""
+    with ask(url) as server:
+        stats = server.info("commandstats")
+    return sum(value["calls"] for command, value in stats.items() if command in ("cmdstat_evalsha", "cmdstat_set"))
+
+
+@pytest.mark.one_loop
+def test_one_attempt_asks_nobody(connect: Face, url: str, name: str) -> None:
+    client, other = connect(url), connect(url)
+    assert other.lock(name, LONG).acquire()
+    assert not client.lock(name).acquire(blocking=False)
+    before = calls(url)
+    error = refused(client, client.raw.lock(name, timeout=0))
+    assert isinstance(error, LockBusy) and error.holder is None
+    assert "another holder has it" in str(error)
+    # The attempt is one command, which was refused, so there is nothing to undo.
+    assert calls(url) - before == 1
+
+
+@pytest.mark.one_loop
+def test_masters_that_are_silent_delay_the_error_by_a_tenth_of_the_timeout(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
+    between = proxies(three)
+    client, other = connect([proxy.url for proxy in between]), connect(three)
+    assert other.lock(name, LONG).acquire()
+    assert not client.lock(name).acquire(blocking=False)
+    for proxy in between:
+        proxy.replies.clear()
+    began = time.monotonic()
+    error = asking(client, client.raw.lock(name, timeout=0.5))
+    assert 0.045 <= time.monotonic() - began < 0.4
+    assert str(error) == f"{name!r} was not acquired within 0.5 s: another holder has it"
+    for proxy in between:
+        proxy.replies.set()
+
+
+@pytest.mark.one_loop
+def test_a_client_that_is_closed_meanwhile_still_says_that_the_time_is_over(
+    connect: Face, three: list[str], name: str
+) -> None:
+    client = connect(three)
+    client.connect()
+    lock = client.raw.lock(name, timeout=0.5)
+    client.close()
+    error = asking(client, lock)
+    assert isinstance(error, LockTimeout) and error.holder is None

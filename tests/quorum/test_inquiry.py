@@ -130,3 +130,43 @@ def test_a_lock_of_many_holders_has_no_holder(play: Play) -> None:
     with pytest.raises(ConfigurationError, match="'name' may have several holders"):
         holder(play)
     assert not play.effects
+
+
+# --- who keeps a lock from being acquired ----------------------------------------------------------------
+
+
+def blockers(play: Play, timeout_ns: int, *script: Votes) -> Any:
+    return play.run(play.inquiry.blockers(play.policy, [play.hold], timeout_ns), *script)
+
+
+def test_the_blocker_is_the_holder_that_a_quorum_names(play: Play) -> None:
+    [(hold, found)] = blockers(play, SECOND, answers(b"900 0 a", b"700 0 a", b"800 0 a"))
+    assert hold is play.hold
+    assert (found.owner, found.ttl_left, found.held_for, found.fence) == ("", 0.7, None, None)
+
+
+def test_the_blocker_is_not_known_without_a_quorum_and_that_is_no_error(play: Play) -> None:
+    for votes in ("!!!", "nnn", "..."):
+        assert blockers(play, SECOND, votes) == []
+
+
+def test_masters_that_disagree_about_the_blocker_are_awaited(play: Play) -> None:
+    split = answers(b"700 0 a", b"700 0 b", b"700 0 b", b"650 0 b", b"600 0 a")
+    [(_, found)] = blockers(play, SECOND, split, split)
+    assert found.ttl_left == 0.65
+
+
+@pytest.mark.parametrize(
+    ("timeout_ns", "wait_ns"),
+    [(1, SECOND // 100), (SECOND // 2, SECOND // 20), (SECOND, SECOND // 10), (1 << 62, SECOND // 10)],
+)
+def test_the_question_takes_a_tenth_of_the_timeout_within_limits(play: Play, timeout_ns: int, wait_ns: int) -> None:
+    now = play.now
+    blockers(play, timeout_ns, "nnn")
+    assert play.effects[0].ballots[0].until_ns - now == wait_ns
+
+
+def test_a_lock_of_many_holders_has_no_blocker_and_no_master_is_asked(play: Play) -> None:
+    play.hold = play.holds.Hold("name", b"key", play.build.module("quorum.kinds.semaphore").Slot(b"key", 2))
+    assert blockers(play, SECOND) == []
+    assert not play.effects

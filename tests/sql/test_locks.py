@@ -42,6 +42,16 @@ def test_a_second_holder_is_refused(connect: SqlFace, database: str, name: str) 
     assert try_once(other)
 
 
+@pytest.mark.usefixtures("patient_question")
+def test_a_timeout_names_the_holder(connect: SqlFace, database: str, name: str) -> None:
+    held, other = connect(database, owner="worker-7").lock(name, ttl=60.0), connect(database).lock(name, timeout=SHORT)
+    assert try_once(held)
+    enter = other.raw.__enter__ if hasattr(other.raw, "__enter__") else other.raw.__aenter__
+    with pytest.raises(LockTimeout, match=r"held by worker-7 for \d+ s, \d\d s left$") as caught:
+        other._start(enter).result(PATIENCE)
+    assert caught.value.holder is not None and caught.value.holder.owner == "worker-7"
+
+
 def test_two_names_are_two_locks(connect: SqlFace, database: str, name: str) -> None:
     client = connect(database)
     assert try_once(client.lock(name)) and try_once(client.lock(name + "x"))

@@ -28,12 +28,14 @@ from testing.both import Both, done, enter, leave
 def test_a_timeout_takes_virtual_time_only(both: Both) -> None:
     async def scenario() -> None:
         client = both.memory()
-        client.hold("sku:42")
+        client.hold("sku:42", owner="batch:7")
         began = client.memory.now()
         assert not await done(client.lock("sku:42").acquire(timeout=500))
         assert client.memory.now() - began == pytest.approx(500, abs=0.01)
-        with pytest.raises(LockTimeout, match="another holder has it"):
+        with pytest.raises(LockTimeout, match="held by batch:7 for 1000 s") as caught:
             await enter(client.lock("sku:42", timeout=500))
+        assert caught.value.holder is not None and caught.value.holder.owner == "batch:7"
+        assert client.memory.now() - began == pytest.approx(1000, abs=0.02)
         await done(client.close())
 
     both.run(scenario())

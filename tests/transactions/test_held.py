@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 from support.faces import Face, Faced, ask, await_true
 
-from redlatch import AlreadyHeld, AsyncClient, Client, ConfigurationError, Lock, LockBusy, LockLost, MultiLock, NotOwned
+from redlatch import AlreadyHeld, AsyncClient, Client, ConfigurationError, Lock, LockLost, MultiLock, NotOwned
 from redlatch.transactions.held import Held, Holdings, Outcome, check_kind
 
 
 def acquired(lock: Faced, holdings: Holdings, margin: float | None = None) -> Held:
     """Acquire a lock for a transaction."""
     held = holdings.add(lock.raw, margin)
-    held.won(lock.acquire(timeout=5))
+    assert lock.acquire(timeout=5)
+    held.won()
     return held
 
 
@@ -140,7 +141,8 @@ def test_only_the_claim_of_the_transaction_counts(connect: Face, url: str, name:
     held = holdings.add(lock.raw, None)
     with pytest.raises(NotOwned, match="is not held yet"):
         holdings.check()
-    held.won(lock.acquire())
+    assert lock.acquire()
+    held.won()
     lock.release()
     with pytest.raises(NotOwned, match="was released before its transaction committed"):
         holdings.check()
@@ -168,7 +170,9 @@ def test_a_lock_object_of_another_transaction_is_not_released(connect: Face, url
 def test_a_lock_object_of_another_transaction_of_the_same_thread_is_not_released(url: str, name: str) -> None:
     with Client(url) as client:
         lock, holdings, others = client.lock(name), Holdings(), Holdings()
-        others.add(lock, None).won(lock.acquire())
+        other = others.add(lock, None)
+        assert lock.acquire()
+        other.won()
         held = holdings.add(lock, None)
         with pytest.raises(AlreadyHeld):
             lock.acquire()
@@ -187,13 +191,14 @@ def test_an_acquire_that_is_interrupted_after_it_has_won_is_released(url: str, n
 
 
 def test_an_acquire_that_fails_leaves_nothing(connect: Face, url: str, name: str) -> None:
-    client, holdings = connect(url), Holdings()
-    lock = client.lock(name, timeout=0)
+    client, holdings, other = connect(url), Holdings(), connect(url).lock(name)
+    assert other.acquire()
+    lock = client.lock(name)
     held = holdings.add(lock.raw, None)
-    with pytest.raises(LockBusy):
-        held.won(False)
+    assert not lock.acquire(blocking=False)
     holdings.drop(held)
     holdings.check()
+    assert other.owned()
 
 
 def test_a_lock_that_is_won_after_the_end_is_not_kept(connect: Face, url: str, name: str) -> None:
@@ -203,7 +208,7 @@ def test_a_lock_that_is_won_after_the_end_is_not_kept(connect: Face, url: str, n
     end(lock, holdings, Outcome.ROLLED_BACK)
     assert lock.acquire()
     with pytest.raises(NotOwned, match="after its transaction had ended"):
-        held.won(True)
+        held.won()
     Faced(Dropping(holdings, held), lock._start).start("drop").result(30)
     await_true(lambda: not ask(url).exists(name), 5.0)
 

@@ -145,7 +145,9 @@ class _Transaction:
             return earlier
         held = self.holdings.add(lock, margin)
         try:
-            held.won(lock.acquire())
+            if not lock.acquire():
+                raise lock._refusal().ask()
+            held.won()
         except BaseException:
             self.holdings.drop(held)
             raise

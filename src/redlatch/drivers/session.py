@@ -156,6 +156,10 @@ class Session:
         """Return the steps that ask the masters which token has the lock."""
         return inquiry.holder(self._policy, hold, self._policy.wait_ns(ttl_ms))
 
+    def blockers(self, holds: list[Hold], timeout: float) -> Steps:
+        """Return the steps that ask the masters who has locks that were not won within a timeout in seconds."""
+        return inquiry.blockers(self._policy, holds, int(timeout * SECOND))
+
     def condition(self, hold: Hold, key: bytes, ttl_ms: int) -> CallQueue:
         """Return the waiters of the condition with this key, for the lock of a hold."""
         return CallQueue(self._policy, self.queues, hold, key, ttl_ms)

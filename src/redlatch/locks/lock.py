@@ -10,12 +10,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from .. import config, impl
-from ..errors import ClientForked, LockError, LockLost, NotOwned, Retryable
+from ..errors import ClientForked, LockError, LockLost, NotOwned
 from ..holder import Holder
 from ..quorum.claim import FREE, HELD
 from ..quorum.counting import figures_of
 from ..quorum.effects import Steps
 from ..quorum.hold import Hold
+from ..quorum.inquiry import holder_of
 from ..quorum.losses import FORGOTTEN, RAN_OUT, RELEASED, label_of
 from ..quorum.outcome import loss, was_released
 from ..quorum.policy import Policy
@@ -23,7 +24,7 @@ from ..quorum.upkeep import Term, Upkeep
 from ..votes.units import SECOND
 from .driver import Driver
 from .leaving import leaves, may_leave
-from .refusal import holder_of, not_won
+from .refusal import Refusal
 
 # At run time `impl` provides the build.
 if TYPE_CHECKING:
@@ -282,9 +283,9 @@ class BaseLock(Core):
         """Return the holder from the answer of `inquiry.holder`."""
         return None if found is None else holder_of(self._shared.policy, self._hold, found)
 
-    def _not_won(self) -> Retryable:
-        """Return the error that ``with`` raises if the lock was not won in time."""
-        return not_won(self._shared, self._hold, self._timeout or 0.0)
+    def _refusal(self) -> Refusal:
+        """Return the error that ``with`` raises if the lock was not won in time, once it has asked for the holder."""
+        return Refusal(self._shared, [self._hold], self._timeout or 0.0)
 
     # Returns whether the calling thread or task has made a ticket.
     _made_here: Callable[[object], bool]

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from ..config import timeout_of
-from ..errors import ClientClosed, LockBusy, LockError, LockLost, LockTimeout
+from ..errors import ClientClosed, LockError, LockLost
 from ..quorum.claim import HELD, SEVERAL
 from ..quorum.effects import Steps
 from .batch import Batch
@@ -16,6 +16,7 @@ from .driver import Driver
 from .leaving import leaves, may_leave
 from .lock import BaseLock, Shared, held_for, note_failure
 from .owner import TaskTicket, made_in_this_task, made_in_this_thread
+from .refusal import Refusal
 
 
 class BaseMultiLock:
@@ -94,17 +95,9 @@ class BaseMultiLock:
         if lost:
             raise LockLost(f"{lost!r} of {self.names!r} had been lost before they were {what}", name=lost[0])
 
-    def _not_won(self) -> LockError:
-        waited = self._timeout or 0.0
-        retry_after = max([lock._not_won().retry_after for lock in self._locks])
-        if not waited:
-            return LockBusy(f"another holder has one of {self.names!r}", name=self.names[0], retry_after=retry_after)
-        return LockTimeout(
-            f"not all of {self.names!r} could be acquired within the timeout of {waited} s",
-            name=self.names[0],
-            elapsed=waited,
-            retry_after=retry_after,
-        )
+    def _refusal(self) -> Refusal:
+        """Return the error that ``with`` raises if the names were not won in time, once it has asked for the holder."""
+        return Refusal(self._shared, [lock._hold for lock in self._locks], self._timeout or 0.0, self.names)
 
 
 class MultiLock(BaseMultiLock):
@@ -190,7 +183,7 @@ class MultiLock(BaseMultiLock):
 
     def __enter__(self) -> Self:
         if not self.acquire():
-            raise self._not_won()
+            raise self._refusal().ask()
         # There is no call after the acquire: an interrupt would leave the names held.
         hold = self._locks[0]._hold
         if hold.entered is None:
@@ -326,7 +319,7 @@ class AsyncMultiLock(BaseMultiLock):
 
     async def __aenter__(self) -> Self:
         if not await self.acquire():
-            raise self._not_won()
+            raise await self._refusal().ask_async()
         hold = self._locks[0]._hold
         if hold.entered is None:
             hold.entered = hold.ticket

@@ -291,7 +291,7 @@ class RLock(BaseRLock[Any]):
             if not won:
                 self._exit(owner)
         if not won:
-            raise self._model._not_won()
+            raise self._model._refusal().ask()
         return self
 
     def __exit__(

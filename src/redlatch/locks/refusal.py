@@ -1,71 +1,87 @@
-"""The error of a lock that was not won in time, and the holder that it names."""
+"""The error of a ``with`` whose lock was not won in time, and the holder that it names."""
 
 from __future__ import annotations
 
-import math
 import threading
 from typing import Any
 
-from ..errors import LockBusy, LockTimeout, Retryable
-from ..holder import Holder
+from ..errors import LockBusy, LockError, LockTimeout, Retryable
+from ..holder import Holder, held_by
 from ..quorum.hold import Hold
-from ..quorum.policy import Policy
-from ..votes.label import owner_of
-from ..votes.units import SECOND
+from ..quorum.inquiry import local_holder
 
 
-def holder_of(policy: Policy, hold: Hold, found: tuple[bytes, int, int]) -> Holder:
-    """Return the holder from an answer of `inquiry.holder`."""
-    token, left_ms, counter = found
-    owner, since = owner_of(token)
-    return Holder(
-        owner=owner,
-        ttl_left=math.inf if left_ms < 0 else left_ms / 1000,
-        held_for=max(0.0, policy.fences.now() / 1_000_000 - since) if since else None,
-        fence=counter if counter and hold.kind.numbers else None,
-    )
+class Refusal:
+    """The error that ``with`` raises if its lock was not won.
 
-
-def not_won(shared: Any, hold: Hold, waited: float) -> Retryable:
-    """Return the error that ``with`` raises if its lock was not won.
+    It names the holder: another lock object of this client, or whom the masters name. They are asked once, and only if
+    the acquire has waited: the question takes at most a tenth of the timeout or 10 ms, and at most 100 ms.
 
     Args:
         shared: what all locks of the client have in common.
-        hold: the hold of the lock.
-        waited: for how many seconds; 0.0 after one attempt.
+        holds: the hold of each name.
+        waited: the timeout in seconds; 0.0 after one attempt.
+        names: the names of a multi-lock; None for one lock.
     """
-    holder, mine = _local_holder(shared, hold)
-    retry_after = max(shared.policy.retry.longest, 0 if holder is None else holder.ttl_left)
-    if holder is None:
-        who = "another holder has it"
-    elif mine:
-        since = f"for {holder.held_for:.3f} s"
-        who = f"this thread has held it itself {since}, through another lock object: use client.rlock() for that"
-    else:
-        who = f"this client has held it for {holder.held_for:.3f} s, through another lock object"
-    if not waited:
-        return LockBusy(f"{hold.name!r} is busy: {who}", name=hold.name, holder=holder, retry_after=retry_after)
-    return LockTimeout(
-        f"{hold.name!r} was not acquired within {waited} s: {who}",
-        name=hold.name,
-        elapsed=waited,
-        holder=holder,
-        retry_after=retry_after,
-    )
 
+    def __init__(self, shared: Any, holds: list[Hold], waited: float, names: list[str | bytes] | None = None) -> None:
+        self._driver: Any = shared.driver
+        self._longest: float = shared.policy.retry.longest
+        self._holds = holds
+        self._waited = waited
+        self._names = names
+        heads = self._driver.queues.heads
+        local = [(hold, heads.get(hold.key), local_holder(shared.policy, self._driver.queues, hold)) for hold in holds]
+        # What this client holds itself, and whether it is in this thread.
+        self._local = [
+            (hold, found, head is not None and head.ticket == threading.get_ident())
+            for hold, head, found in local
+            if found is not None
+        ]
 
-def _local_holder(shared: Any, hold: Hold) -> tuple[Holder | None, bool]:
-    """Return the holder if it is another lock object of this client, and whether it is of the same thread."""
-    driver, policy = shared.driver, shared.policy
-    head = driver.queues.heads.get(hold.key)
-    now = policy.clock.now()
-    if head is None or head is hold or not head.held(now):
-        return None, False
-    lease = head.lease
-    holder = Holder(
-        owner=owner_of(lease.token)[0],
-        ttl_left=max(0, lease.deadline_ns - now) / SECOND,
-        held_for=(now - lease.since_ns) / SECOND,
-        fence=head.fence if head.kind.numbers else None,
-    )
-    return holder, head.ticket == threading.get_ident()
+    def ask(self) -> Retryable:
+        """Ask the masters if need be, and return the error; for threads."""
+        asked: list[tuple[Hold, Holder]] = []
+        if self._waited and not self._local:
+            try:
+                asked = self._driver.run(self._driver.blockers(self._holds, self._waited))
+            except LockError:
+                # The error stays that of the acquire, without a holder. The client may have been closed, say.
+                pass
+        return self._error(asked)
+
+    async def ask_async(self) -> Retryable:
+        """Ask the masters if need be, and return the error; for asyncio."""
+        asked: list[tuple[Hold, Holder]] = []
+        if self._waited and not self._local:
+            try:
+                asked = await self._driver.run(self._driver.blockers(self._holds, self._waited))
+            except LockError:
+                # As in `ask`.
+                pass
+        return self._error(asked)
+
+    def _error(self, asked: list[tuple[Hold, Holder]]) -> Retryable:
+        hold, holder, who = self._holds[0], None, "another holder has it"
+        if self._local:
+            hold, holder, mine = self._local[0]
+            since = f"for {holder.held_for:.3f} s, through another lock object"
+            who = f"this client has held it {since}"
+            if mine:
+                who = f"this thread has held it itself {since}: use client.rlock() for that"
+        elif asked:
+            hold, holder = asked[0]
+            who = held_by(holder)
+        retry_after = max([self._longest, *[found.ttl_left for _, found, _ in self._local]])
+        what = f"{hold.name!r}"
+        if self._names is not None:
+            what = f"one of {self._names!r}" if holder is None else f"{what}, one of {self._names!r},"
+        if not self._waited:
+            return LockBusy(f"{what} is busy: {who}", name=hold.name, holder=holder, retry_after=retry_after)
+        return LockTimeout(
+            f"{what} was not acquired within {self._waited:g} s: {who}",
+            name=hold.name,
+            elapsed=self._waited,
+            holder=holder,
+            retry_after=retry_after,
+        )

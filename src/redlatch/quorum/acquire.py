@@ -18,6 +18,7 @@ from .attempt import new_attempt
 from .claim import HELD
 from .effects import ENDED, Pause, Send, Steps
 from .hold import Hold
+from .inquiry import name_holder
 from .policy import Policy
 from .waiting.in_queue import reach_the_head
 from .waiting.queues import WaitQueues
@@ -128,8 +129,9 @@ class Acquiring:
         """Reach the head of the queue first."""
         try:
             reached = yield from reach_the_head(self._policy, self._queues, self._hold, self._ttl_ms, self._until_ns)
-        except LockBusy:
+        except LockBusy as busy:
             self._attempt.count_refusal(True)
+            yield from name_holder(self._policy, self._queues, self._hold, busy, self._until_ns)
             raise
         except QuorumUnavailable:
             self._attempt.count_outage()

@@ -1,24 +1,32 @@
 # cython: annotation_typing=True
 # (A .pxd cannot type the arguments and locals of a generator.)
-"""The questions `locked`, `owned` and `holder`, as generators that yield effects (see `effects`).
+"""The questions `locked`, `owned` and `holder`, and that of an error of a lock that was not won, as generators.
 
 Compiled as `redlatch._c.quorum.inquiry`, too (see `redlatch._c`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
-from redlatch.errors import ConfigurationError
+from redlatch.errors import ConfigurationError, LockBusy
+from redlatch.holder import Holder, held_by
 from redlatch.quorum.key_watch import question
+from redlatch.votes.label import owner_of
 
 from ..votes.ballot import Ballot
 from ..votes.commands import Command, read_holder
+from ..votes.units import MILLISECOND, SECOND
 from .effects import Answer, Send, Steps
 from .hold import Hold
 from .outcome import is_final, no_quorum
 from .policy import Policy
+from .waiting.queues import WaitQueues
+
+# An acquire that has not won asks who has the lock. It waits for the answers for a tenth of its timeout, within these.
+LEAST_NS, MOST_NS = 10 * MILLISECOND, 100 * MILLISECOND
 
 # The number of questions about keys that are under way at once, as in `batch`.
 BATCH = 1024
@@ -57,13 +65,84 @@ def holder(policy: Policy, hold: Hold, wait_ns: int) -> Steps:
         raise ConfigurationError(f"holder: {hold.name!r} may have several holders", name=hold.name)
     for ballot in _inquiry(policy, hold, question, wait_ns):
         yield ballot
-    found = _of_quorum(ballot, policy.quorum)
-    if found is None and ballot.yes and ballot.missing():
-        # The masters that have answered have different tokens, or some have none. The others may decide.
+    if _is_split(ballot, policy.quorum):
         ballot.reopen(ballot.until_ns)
         yield ballot
-        found = _of_quorum(ballot, policy.quorum)
-    yield Answer(found)
+    yield Answer(_of_quorum(ballot, policy.quorum))
+
+
+def blockers(policy: Policy, holds: list[Hold], timeout_ns: int) -> Steps:
+    """Answer who keeps these locks from being acquired: a list of pairs of a hold and a `Holder`, as far as known.
+
+    Too few answers are no error: the caller has another one to raise.
+
+    Args:
+        holds: the locks; of more than `BATCH`, the first ones count.
+        timeout_ns: the timeout of the acquire that has not won.
+    """
+    hold: Hold
+    until = policy.clock.now() + min(max(timeout_ns // 10, LEAST_NS), MOST_NS)
+    asked: list[Any] = []
+    for hold in holds[:BATCH]:
+        command = hold.kind.blocker(hold.key)
+        if command is not None:
+            asked.append((hold, policy.ballot(command, until)))
+    if asked:
+        yield Send([ballot for _, ballot in asked])
+        yield [ballot for _, ballot in asked]
+    split: list[Ballot] = [ballot for _, ballot in asked if _is_split(ballot, policy.quorum)]
+    for ballot in split:
+        ballot.reopen(until)
+    if split:
+        yield split
+    answers: list[Any] = [(hold, _of_quorum(ballot, policy.quorum)) for hold, ballot in asked]
+    yield Answer([(hold, holder_of(policy, hold, found)) for hold, found in answers if found is not None])
+
+
+def name_holder(policy: Policy, queues: WaitQueues, hold: Hold, error: LockBusy, until_ns: int) -> Steps:
+    """Name in the error of a full queue who has the lock: another hold of this client, or a holder elsewhere.
+
+    Args:
+        until_ns: the end of the timeout of the acquire.
+    """
+    found = local_holder(policy, queues, hold)
+    if found is None:
+        for effect in blockers(policy, [hold], until_ns - policy.clock.now()):
+            if not isinstance(effect, Answer):
+                yield effect
+            else:
+                answer: Any = effect.value
+                found = answer[0][1] if answer else None
+    if found is not None:
+        error.holder = found
+        error.args = (f"{error.args[0]}; {held_by(found)}",)
+
+
+def local_holder(policy: Policy, queues: WaitQueues, hold: Hold) -> Holder | None:
+    """Return the holder if it is another lock object of this client."""
+    head: Hold | None = queues.heads.get(hold.key)
+    now = policy.clock.now()
+    if head is None or head is hold or not head.held(now):
+        return None
+    lease = head.lease
+    return Holder(
+        owner=owner_of(lease.token)[0],
+        ttl_left=max(0, lease.deadline_ns - now) / SECOND,
+        held_for=(now - lease.since_ns) / SECOND,
+        fence=head.fence if head.kind.numbers else None,
+    )
+
+
+def holder_of(policy: Policy, hold: Hold, found: tuple[bytes, int, int]) -> Holder:
+    """Return the holder of the lock of a hold from an answer of `holder`."""
+    token, left_ms, counter = found
+    owner, since = owner_of(token)
+    return Holder(
+        owner=owner,
+        ttl_left=math.inf if left_ms < 0 else left_ms / 1000,
+        held_for=max(0.0, policy.fences.now() / 1_000_000 - since) if since else None,
+        fence=counter if counter and hold.kind.numbers else None,
+    )
 
 
 def ask_about_keys(policy: Policy, terms: list[Any]) -> Steps:
@@ -76,6 +155,11 @@ def ask_about_keys(policy: Policy, terms: list[Any]) -> Steps:
         asked = [question(policy, term) for term in terms[first : first + BATCH]]
         yield Send(asked)
         yield asked
+
+
+def _is_split(ballot: Ballot, quorum: int) -> bool:
+    """Return whether the masters that have answered have different tokens, or some have none. Others may decide."""
+    return _of_quorum(ballot, quorum) is None and ballot.yes > 0 and ballot.missing() > 0
 
 
 def _of_quorum(ballot: Ballot, quorum: int) -> tuple[bytes, int, int] | None:

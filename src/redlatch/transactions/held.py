@@ -65,15 +65,12 @@ class Held:
         """What is locked: the client and the key of each part, with the kind of lock."""
         return {(part._shared, part._hold.key): type(part._hold.kind) for part in self._parts}
 
-    def won(self, acquired: bool) -> None:
-        """Take the result of the acquire.
+    def won(self) -> None:
+        """Note that the acquire has won the lock.
 
         Raises:
-            LockBusy, LockTimeout: another holder has the lock.
             NotOwned: the transaction has ended meanwhile.
         """
-        if not acquired:
-            raise self.lock._not_won()
         self._claims = [part._hold.ticket for part in self._parts]
         if self._ended:
             raise NotOwned(f"{self.name!r} was acquired after its transaction had ended", name=self.name)

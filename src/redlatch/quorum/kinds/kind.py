@@ -155,3 +155,7 @@ class Kind:
     def holder(self, key: bytes) -> Command | None:
         """Return the command that asks who holds the lock; None if it may have several holders."""
         return AskHolder(key, self.numbers)
+
+    def blocker(self, key: bytes) -> Command | None:
+        """Return the command that asks which single holder keeps the lock from being acquired, or None."""
+        return self.holder(key)

@@ -69,7 +69,10 @@ class ReaderOrWriter(WatchingKind):
         return Scripted(key, NO_LEASE, scripts.FULL, self._keys[:1], [b"1"])
 
     def holder(self, key: bytes) -> Command | None:
-        return AskHolder(self._keys[1], False) if self.writes else None
+        return self.blocker(key) if self.writes else None
+
+    def blocker(self, key: bytes) -> Command | None:
+        return AskHolder(self._keys[1], False)
 
 
 def _writes(hold: Hold) -> bool:

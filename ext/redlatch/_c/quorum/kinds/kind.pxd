@@ -40,3 +40,4 @@ cdef class Kind:
     cpdef bytes watched(self, bytes key)
     cpdef Command locked(self, bytes key)
     cpdef Command holder(self, bytes key)
+    cpdef Command blocker(self, bytes key)
