@@ -557,7 +557,7 @@ def test_row_63_a_master_stays_due_if_the_thread_that_starts_its_dialling_is_str
 
         monkeypatch.setattr(dialling, "start_thread", strike)
         cut(masters.urls)
-        struck = []
+        struck: list[Struck] = []
         while not struck:
             try:
                 client.lock(f"{name}-other").acquire(timeout=1.0)

@@ -32,6 +32,17 @@ def test_a_master_stays_out_until_another_one_that_a_quorum_needs_is_read() -> N
     assert rig.decide(0).admitted
 
 
+def test_the_reason_says_that_too_few_others_remember_which_ttl_is_in_use() -> None:
+    rig = forgetful()
+    assert "too few other masters remember" in str(rig.decide(0).cause)
+    rig.now += SECOND
+    for index in (1, 2):
+        rig.pulse(index)
+    assert "too few" not in str(rig.decide(0).cause)
+    rig.decide(0)
+    assert rig.marker(0).sure
+
+
 def test_a_longer_ttl_that_another_master_knows_of_keeps_it_out_for_longer() -> None:
     rig = forgetful()
     rig.now += OUT_NS

@@ -200,9 +200,17 @@ inline client_at(j, i) {
 
 inline finder_at(j, i) {
     if
+#ifdef TRUSTS_MEMORY
+    /* What it had read before a master forgot counts, too. */
+    :: d_step { f[j].found == 0 && is_next(j) && !bit_of(j, i) && is_witness(i) ->
+        printf("finder %d remembers master %d: horizon %d\n", j, i, m[i].horizon);
+        f[j].seen = f[j].seen | (1 << i);
+        f[j].horizon = larger(f[j].horizon, m[i].horizon) }
+#endif
     :: d_step { f[j].found == 0 && is_next(j) && (!m[i].marked || (!m[i].sure && m[i].out > 0)) ->
         printf("finder %d sees that master %d has forgotten\n", j, i);
         f[j].found = i + 1;
+        f[j].seen = f[j].seen & ~(1 << i);
         f[j].unmarked = !m[i].marked }
     :: d_step { f[j].found > 0 && f[j].found != i + 1 && !bit_of(j, i) && is_witness(i) ->
         printf("finder %d reads witness %d: horizon %d\n", j, i, m[i].horizon);

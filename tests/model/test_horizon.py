@@ -36,6 +36,7 @@ def test_a_lock_has_one_holder_although_masters_forget_twice(tmp_path: Path) -> 
     [
         ("CACHES_RAISES", 1),
         ("ONE_WITNESS", 1),
+        ("TRUSTS_MEMORY", 1),
         ("MARKS_DEFAULT", 1),
         ("PIPELINES_RAISES", 1),
         ("TRUSTS_UNSURE", 2),

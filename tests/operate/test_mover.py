@@ -47,7 +47,7 @@ def urls(fleet: tuple[embedded.Masters, list[str]]) -> list[str]:
 
 
 def marker_of(url: str) -> Marker | None:
-    return Marker.read(ask(url).get(MARKER))  # type: ignore[arg-type]
+    return Marker.read(ask(url).get(MARKER))
 
 
 def stages(urls: list[str]) -> list[str]:

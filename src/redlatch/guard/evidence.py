@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Flag, auto
 from typing import NamedTuple
 
@@ -154,8 +155,11 @@ def handover_state(
     reached: list[HandshakeReport],
 ) -> MarkerState:
     """Tell what a handover means for a master; UNJUDGED if there is none."""
-    if is_outdated(state, seen, report, reached):
-        return MarkerState.LOST
+    if is_outdated(state, seen, final_markers(state, reached)):
+        # A connection may have waited for a decision since before the end of the handover.
+        before = [master.marker for master in state.masters if master.seen_ns <= report.sent_ns]
+        before += [read_quietly(other) for other in reached if other.came_ns <= report.sent_ns]
+        return MarkerState.LOST if is_outdated(state, seen, before) else MarkerState.JUST_MISSED
     if seen is not None and is_awaited(seen, state.names):
         state.awaited = seen, report.came_ns
     awaited = state.awaited
@@ -209,19 +213,14 @@ def final_markers(state: GuardState, reached: list[HandshakeReport]) -> list[Mar
     return [marker for marker in markers if marker is not None and marker.stage == FINAL]
 
 
-def is_outdated(
-    state: GuardState, seen: Marker | None, report: HandshakeReport, reached: list[HandshakeReport]
-) -> bool:
-    """Return whether a marker is of the list that this one has replaced.
+def is_outdated(state: GuardState, seen: Marker | None, others: Sequence[Marker | None]) -> bool:
+    """Return whether a marker is of the list that this one has replaced, as a final one of the others says.
 
-    The master has forgotten the handover, and a client of the old list has marked it again. That takes a report that
-    was made after the end of the handover was seen: a connection may have waited for a decision since before that.
+    The master has forgotten the handover, and a client of the old list has marked it again.
     """
     if seen is None or seen.stage != FINAL or seen.masters == state.names:
         return False
-    before = [master.marker for master in state.masters if master.seen_ns <= report.sent_ns]
-    before += [read_quietly(other) for other in reached if other.came_ns <= report.sent_ns]
-    mine = [marker for marker in before if marker and marker.stage == FINAL and marker.masters == state.names]
+    mine = [marker for marker in others if marker and marker.stage == FINAL and marker.masters == state.names]
     return any([marker.previous == seen.masters and marker.attempt > seen.attempt for marker in mine])
 
 

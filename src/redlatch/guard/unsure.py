@@ -77,4 +77,7 @@ def _make_sure(state: GuardState, case: Case) -> Admission:
         return accept_marker(state, case)
     wait_ns = max(ASK_OTHERS_NS, report.came_ns - found_ns)
     rest = accept_marker(state, case)
+    if horizon is None and rest.cause is not None:
+        why = f"{master.why}, and too few other masters remember how long locks live, so it is for max_ttl"
+        rest = rest._replace(cause=MasterQuarantined.kept_out(master.until_ns, why, report.came_ns))
     return rest._replace(wait_ns=min(wait_ns, rest.wait_ns), asks_others=horizon is None)

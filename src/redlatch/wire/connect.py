@@ -23,6 +23,7 @@ from ..masters.group import Found
 from ..masters.master import Master
 from ..masters.server import NO_CLUSTER, address_of
 from ..votes.commands import FULL_TEXT, Note, pack
+from ..votes.units import SECOND
 from .bridge import open_bridge
 from .helpers import start_thread
 from .net import now_ns
@@ -41,6 +42,11 @@ CLIENT_NAME = b"redlatch"
 # Seconds between two tries to reach a master that is down: jittered, and doubling from the first to the longest. The
 # longest is one second, so that a master is in use again about a second after it is back.
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+
+# For so many seconds after a connection broke, the longest pause is shorter. A master that restarts is mostly back by
+# then. The sooner it is read, the sooner the others have said which ttl is in use. If one of them goes before, nobody
+# can say it any more.
+SOON, LONGEST_PAUSE_SOON = 3.0, 0.15
 
 
 def longer(pause: float) -> float:
@@ -301,12 +307,15 @@ class Dialler:
         # Append before the check below: either we see that the dialler is closed, or `close` sees this lock.
         self._pauses.append((index, pause))
         done = False
+        soon_ns = now_ns() + int(SOON * SECOND)
         try:
             while not done:
                 hurried = not self._closed and pause.acquire(timeout=seconds * self._random.uniform(0.5, 1.0))
                 done = self._closed or self._try(index, extension)
                 extension = extension and extension.repeated()
                 seconds = longer(0.0 if hurried else seconds)
+                if now_ns() < soon_ns:
+                    seconds = min(seconds, LONGEST_PAUSE_SOON)
         finally:
             self._pauses.remove((index, pause))
             # An unexpected exception ends this thread: start another one for this master.
