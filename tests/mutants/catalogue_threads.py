@@ -39,6 +39,14 @@ THREADS = (
         threads="caring",
     ),
     _bug(
+        "a thread's loss is counted by each of its finders",
+        "own, issue 39",
+        "quorum/counting.py",
+        "        hold.won_ns = 0\n",
+        "",
+        threads="caring",
+    ),
+    _bug(
         "check looks at the event and not at the clock, in a thread",
         "row 72, etcd #19091",
         LOCK,

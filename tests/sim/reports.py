@@ -88,7 +88,7 @@ class Reports:
         self._answers: dict[bytes, list[tuple[int, int, bool]]] = defaultdict(list)
         # The lock objects and tokens for which `on_lost` was called.
         self._reported: set[tuple[int, bytes]] = set()
-        # When the loss was told first, by `on_lost` or an error.
+        # When the loss was told first, by `on_lost` or the error of an extension or a release.
         self._told: dict[tuple[int, bytes], int] = {}
         # By name: when losses were logged.
         self._logged: dict[str, list[int]] = defaultdict(list)
@@ -114,8 +114,9 @@ class Reports:
             yield calls
         except LockLost:
             # `check` raises it while the lock is in doubt, too, and of several locks nobody knows which one was lost.
-            if what == "extend" and len(pairs) == 1:
-                self._told.setdefault((id(pairs[0][1]), pairs[0][0].token), self._world.now)
+            if what in ("extend", "release") and len(pairs) == 1:
+                [(grant, lock)] = pairs
+                self._told.setdefault((id(lock), grant.token), self._world.now)
             raise
         for call in calls:
             self._end(call)
@@ -164,6 +165,12 @@ class Reports:
     def logged(self, name: Any) -> None:
         """Record that a loss was logged, because its lock has no `on_lost`."""
         self._logged[str(name)].append(self._world.now)
+
+    def count(self, host: Host, lost: int) -> None:
+        """Compare the losses that a client counts with those that its holders were told, if none was only logged."""
+        told = len([token for _, token in self._told if token in host.tokens])
+        if not self._logged and lost != told:
+            self._world.violate(f"{host.name} counts {lost} losses, and its holders were told of {told}")
 
     # --- the judgement -------------------------------------------------------------------------------------
 

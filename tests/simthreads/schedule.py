@@ -208,6 +208,7 @@ class _Schedule:
         self._released_at_last()
         self.checker.judge()
         self.reports.judge(self.checker.grants)
+        self._count_losses()
         return Result(
             seed=plan.seed,
             wrong=tuple(world.wrong),
@@ -217,6 +218,16 @@ class _Schedule:
             switches=kernel.switches,
             trace=tuple(world.trace),
         )
+
+    def _count_losses(self) -> None:
+        """Compare what clients count with what their threads were told, where each loss is told by one call."""
+        plan = self.plan
+        kinds = {use.kind for _, uses in plan.threads for use in uses}
+        if plan.interrupts or plan.ending is not None or kinds & {"multi", "many", "rlock"}:
+            return
+        for host, client in zip(self.hosts, self.clients, strict=True):
+            if not host.dead:
+                self.reports.count(host, sum(client.stats().lost.values()))
 
     def _look_for_sleepers(self) -> None:
         if self.kernel.points > self.plan.choice.most_points:
