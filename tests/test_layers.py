@@ -325,6 +325,8 @@ WITHOUT_MODULE = {
     "guard/test_horizon.py": "a horizon is of the marker, the state and the actions together",
     "sql/test_failures.py": "attacks on whole clients on real databases",
     "sql/test_locks.py": "whole clients on real databases, as ShedLock's integration tests",
+    "sql/test_poolers.py": "whole clients behind a pooler, beside an application",
+    "sql/test_sqlite.py": "whole clients on files that are replaced or locked",
     "quorum/waiting/test_races.py": "a race is between several modules: queues, watches and holds",
     "wire/test_repairs.py": "the engine and the extension decide about a repair together",
 }
