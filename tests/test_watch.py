@@ -6,7 +6,6 @@ import gc
 import itertools
 import re
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path

@@ -113,8 +113,8 @@ return 1""",
     keys=2,
 )
 
-# A marker (see `guard`) expires when no client has asked for it for 35 days: a job that runs once a month finds it. That
-# is more than twice the longest ttl that a lock may have.
+# A marker (see `guard`) expires when no client has asked for it for 35 days, so a job that runs once a month finds it.
+# That is more than twice the longest ttl that a lock may have.
 KEPT_MS = 35 * 86_400_000
 
 # A marker has two lines: its identity, and its horizon in milliseconds.
