@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import signal
@@ -15,7 +14,7 @@ import pytest
 import redis
 from support.faces import PATIENCE, await_true
 from support.forked import in_child
-from support.runs import alive, beat, beating, now, start
+from support.runs import alive, beat, beating, children, now, start
 
 from redlatch import Client
 from redlatch.run.supervisor import Alerts, Ended
@@ -325,14 +324,3 @@ def test_a_fence_of_another_lock_does_not_reach_the_program(three: list[str], na
     out, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     assert f"REDLATCH_NAME={name}-inner" in out and "REDLATCH_FENCE" not in out
-
-
-def children(pid: int) -> list[int]:
-    """Return the children of a process."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        # A process may end meanwhile.
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            if int(path.read_text().rpartition(")")[2].split()[1]) == pid:
-                found.append(int(path.parent.name))
-    return found

@@ -351,3 +351,19 @@ def test_a_signal_at_the_very_beginning_has_its_exit_status(three: list[str], na
     with Client(three) as client, client.lock(name, ttl=LONG):
         ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (128 + signal.SIGTERM, "", "")
+
+
+# `redlatch run` that gets a Ctrl-C while it loads its modules.
+LOADING = """
+import os, signal, redlatch.cli
+build = redlatch.cli.build
+redlatch.cli.build = lambda: os.kill(os.getpid(), signal.SIGINT) or build()
+redlatch.cli.main()
+"""
+
+
+def test_a_ctrl_c_while_it_loads_kills_it(three: list[str], name: str) -> None:
+    """A loop of a shell ends only if its command dies of the signal."""
+    command = [sys.executable, "-c", LOADING, "run", name, "true"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")

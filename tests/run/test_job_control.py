@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from support.faces import PATIENCE, await_true
+from support.runs import children
 
 CTRL_C, CTRL_Z, CTRL_BACKSLASH = b"\x03", b"\x1a", b"\x1c"
 
@@ -85,6 +86,10 @@ class Shell:
         self.run(f"echo {word}")
         return self.until(f"{word}[^@]*{PROMPT}")
 
+    def foreground(self) -> int:
+        """Return the process group in the foreground."""
+        return os.tcgetpgrp(self._fd)
+
     def interrupt(self) -> str:
         """Type a Ctrl-C, and wait for the prompt; return what came before."""
         self.type(CTRL_C)
@@ -92,7 +97,7 @@ class Shell:
 
     def stop(self) -> None:
         """Stop the program, and wait for the prompt: what is typed before it, the terminal may drop."""
-        group = os.tcgetpgrp(self._fd)
+        group = self.foreground()
         self.type(CTRL_Z)
         self.until(PROMPT)
         # A shell does not wait for the program of flock, which may still read what is typed next.
@@ -319,15 +324,14 @@ def test_a_stop_while_it_waits_for_the_lock(shell: Open) -> None:
     here.prompted()
 
 
-@pytest.mark.parametrize("seconds", [0.05, 0.3, 2.0], ids=["starting", "loading", "waiting"])
-def test_ctrl_c_ends_a_loop_that_waits_for_the_lock(shell: Open, seconds: float) -> None:
+def test_ctrl_c_ends_a_loop_that_waits_for_the_lock(shell: Open, tool: str) -> None:
     here = shell()
     here.run("LOCK sh -c 'echo holds; exec sleep 1000' &")
     here.until("holds")
     here.prompted()
     here.run("for i in 1 2 3; do LOCK echo never; done")
-    with pytest.raises(AssertionError):
-        here.until("never", seconds)
+    # The first processes of redlatch are there when it takes signals. Before, the interpreter has a text of its own.
+    await_true(lambda: here.foreground() != here.pid and (tool == "flock" or children(here.foreground())))
     here.interrupt()
     here.run("kill %1; wait; echo over")
     assert "never" not in here.until("over")
