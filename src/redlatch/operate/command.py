@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import click
@@ -24,12 +25,14 @@ from redlatch.guard.marker import MARKER
 from redlatch.guard.settings import Guard
 from redlatch.health import Health
 from redlatch.masters.listed import masters_of, refuse_namesakes
+from redlatch.masters.master import Master
 from redlatch.operate.doctor import examine
 from redlatch.operate.finding import ORDER, UNSAFE, WARNING
 from redlatch.operate.held import NoAnswer, master_option, one_or_many, states_of, table_of_locks, urls_of
 from redlatch.operate.locks import LockState
 from redlatch.operate.markers import CannotMove, Markers
 from redlatch.operate.mover import Mover
+from redlatch.operate.others import OtherLock, find_others
 
 # The number of columns when the output is not a terminal.
 WIDTH = 140
@@ -210,15 +213,25 @@ def show(as_json: bool, urls: tuple[str, ...], masters: tuple[str, ...], **named
 @click.option("--gone", multiple=True, metavar="HOST:PORT", help="An old master that will never run again.")
 @prefix_option
 @drift_factor_option
+@click.option("--ignore", multiple=True, metavar="KEY", help="A key that is no lock of another client; a pattern.")
 @click.option("--dry-run", is_flag=True, help="Only read, and say how long the handover would take.")
 def move(
-    old: tuple[str, ...], new: tuple[str, ...], gone: tuple[str, ...], prefix: bytes, drift_factor: float, dry_run: bool
+    old: tuple[str, ...],
+    new: tuple[str, ...],
+    gone: tuple[str, ...],
+    prefix: bytes,
+    drift_factor: float,
+    ignore: tuple[str, ...],
+    dry_run: bool,
 ) -> None:
     """Hand the locks of some masters over to others, without stopping the clients.
 
     First give all clients both lists: Client(old, next=new). Name the masters exactly as they do. During the handover
     nobody gets a lock, for the longest ttl in use and a second. Locks that are held stay valid until then, but cannot
     be renewed. If this command was interrupted, run it once more: it goes on.
+
+    Locks of other lock clients on the old masters (redis-py's Lock, say) are waited for, for up to a minute; those that
+    stay are named, and the handover is refused.
     """
     try:
         lists = masters_of(list(old)), masters_of(list(new))
@@ -226,13 +239,22 @@ def move(
         known = {master.name for master in lists[0]}
         if strange := sorted(set(gone) - known):
             raise ConfigurationError(f"--gone: {', '.join(strange)} is not one of --from ({', '.join(sorted(known))})")
-        mover = Mover(*lists, Markers(prefix + MARKER), frozenset(gone), drift_factor, click.echo)
+        mover = Mover(*lists, Markers(prefix + MARKER), frozenset(gone), drift_factor)
+        mover.others, mover.say = partial(other_locks, ignore), click.echo
     except (ConfigurationError, TypeError) as error:
         raise click.UsageError(str(error)) from error
     try:
         mover.run(dry_run)
     except CannotMove as error:
         raise click.ClickException(str(error)) from error
+
+
+def other_locks(ignored: tuple[str, ...], masters: list[Master]) -> list[OtherLock]:
+    """Return the locks of other clients on masters; print which masters could not be searched, and why."""
+    locks, failed = find_others(masters, ignored)
+    for name, error in failed.items():
+        click.echo(f"{name} was not searched for locks of other clients ({error}): make sure that there are none")
+    return locks
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from redlatch.guard.handover import (
 from redlatch.guard.marker import FINAL, LEFT, PENDING, Marker
 from redlatch.masters.master import Master
 from redlatch.operate.markers import TRIES, CannotMove, Markers, Seen, each, every
+from redlatch.operate.others import OTHERS_CURE, OtherLock, named, outlast
 from redlatch.votes.scripts import KEPT_MS
 from redlatch.votes.units import MILLISECOND, SECOND, drift_ns, quorum_of
 from redlatch.wire.net import now_ns
@@ -43,6 +44,7 @@ class Mover:
         markers: reads and writes their markers.
         gone: the names of old masters that will never run again, by the operator's word.
         drift_factor: the largest `drift_factor` of the clients.
+        others: returns the locks of other clients on the old masters, of those that could be searched.
         say: called with a line about each step.
         sleep: waits for some seconds.
     """
@@ -52,6 +54,7 @@ class Mover:
     markers: Markers
     gone: frozenset[str] = frozenset()
     drift_factor: float = 0.01
+    others: Callable[[list[Master]], list[OtherLock]] = lambda _: []
     say: Callable[[str], None] = print
     sleep: Callable[[float], None] = time.sleep
     number: int = 0
@@ -87,11 +90,27 @@ class Mover:
         """
         if dry:
             found = self._read_all()
+            if locks := self.others(self._asked):
+                self.say(named(locks))
             self.say(f"it would take about {self._wait_ns(found) / 1e9:.0f} s, in which nobody gets a lock")
             return
+        self._await_others()
         if not self._begin():
             self._leave_all()
+            self._await_others()
         self._finish_all()
+
+    def _await_others(self) -> None:
+        """Wait until the locks of other clients have run out, which go on with the old masters.
+
+        Raises:
+            CannotMove: they do not run out soon.
+        """
+        locks = outlast(lambda: self.others(self._asked), self.say, self.sleep)
+        if locks:
+            left = any(self._is_begun(seen.marker, LEFT) for seen in self._read_all().values())
+            state = "Nobody gets a lock until the handover has ended" if left else "Nothing was changed so far"
+            raise CannotMove(f"{named(locks)}. {state}. {OTHERS_CURE}")
 
     # --- reading -------------------------------------------------------------------------------------
 
