@@ -143,7 +143,8 @@ THREADS = (
         "            try:\n                return self._stock.pop()\n            except IndexError:\n"
         "                self._stock.extend(self._draw())\n",
         "            if not self._stock:\n                self._stock.extend(self._draw())\n"
-        "            token = min(self._stock)\n            self._stock.remove(token)\n            return token\n",
+        "            token = min(self._stock)\n            if token in self._stock:\n"
+        "                self._stock.remove(token)\n            return token\n",
     ),
     _bug(
         "an interrupted acquire leaves its key",

@@ -17,10 +17,15 @@ from redlatch import impl
 HANGS = 20  # seconds that no schedule takes
 
 
-def main(seeds: int, foreign: bool, theme: str, plan: str) -> None:
-    """Run schedules of redlatch's locks, with the theme if any, or of the drop-ins; or only the plan of that name."""
+def main(seeds: int, foreign: bool, theme: str, plan: str, lines: str) -> None:
+    """Run schedules of redlatch's locks, with the theme if any, or of the drop-ins; or only the plan of that name.
+
+    Args:
+        lines: those of the mutant, as FILE:FIRST:LAST.
+    """
     impl.current = impl.load("python")
     from sim.found import load
+    from sim.outcome import patch_of, told
     from sim.plan import draw, draw_foreign
     from sim.schedule import run
 
@@ -43,9 +48,9 @@ def main(seeds: int, foreign: bool, theme: str, plan: str) -> None:
         signal.alarm(HANGS)
         try:
             result = run(chosen)
-            crashed, wrong = result.crash(), result.wrong
+            crashed, wrong = result.crash(patch_of(lines)), result.wrong
         except Exception as error:
-            crashed, wrong = f"{type(error).__name__}: {error}", ()
+            crashed, wrong = told(error), ()
         if crashed:
             crashes, crash = crashes + 1, crash or crashed
         elif wrong:
@@ -55,4 +60,4 @@ def main(seeds: int, foreign: bool, theme: str, plan: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2] == "foreign", sys.argv[3], sys.argv[4])
+    main(int(sys.argv[1]), sys.argv[2] == "foreign", sys.argv[3], sys.argv[4], sys.argv[5])

@@ -50,9 +50,9 @@ def hunt(mutant: Mutant, seeds: int = SEEDS, plan: str = "") -> Verdict:
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder) / "redlatch"
         shutil.copytree(ROOT / "src/redlatch", package, ignore=shutil.ignore_patterns("_c", "__pycache__"))
-        plant(mutant, package)
+        lines = plant(mutant, package)
         if mutant.threads:
-            return hunt_by_threads(mutant, seeds, Path(folder))
+            return hunt_by_threads(mutant, seeds, Path(folder), lines)
         done = subprocess.run(
             [
                 sys.executable,
@@ -61,6 +61,7 @@ def hunt(mutant: Mutant, seeds: int = SEEDS, plan: str = "") -> Verdict:
                 "foreign" if mutant.foreign else "own",
                 mutant.theme,
                 plan,
+                lines,
             ],
             env=os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT / 'tests'}", "PYTHONHASHSEED": "0"},
             capture_output=True,
@@ -72,18 +73,18 @@ def hunt(mutant: Mutant, seeds: int = SEEDS, plan: str = "") -> Verdict:
     return Verdict(mutant, **json.loads(done.stdout.splitlines()[0]))
 
 
-def hunt_by_threads(mutant: Mutant, seeds: int, folder: Path) -> Verdict:
-    """Run thread schedules on the package in `folder` until one breaks a rule."""
+def hunt_by_threads(mutant: Mutant, seeds: int, folder: Path, lines: str) -> Verdict:
+    """Run thread schedules on the package in `folder` until one breaks a rule; `lines` are those of the mutant."""
     crashed: list[tuple[int, str]] = []
-    for batch in stream(0, seeds, folder, stop=True, theme=mutant.threads, crashes=False):
+    for batch in stream(0, seeds, folder, stop=True, theme=mutant.threads, mutant=lines):
         crashed += batch.crashed
         if batch.wrong:
             return Verdict(mutant, *batch.wrong[0], len(crashed), crashed[0][1] if crashed else "")
     return Verdict(mutant, -1, "", len(crashed), crashed[0][1] if crashed else "")
 
 
-def plant(mutant: Mutant, package: Path) -> None:
-    """Put the bug in.
+def plant(mutant: Mutant, package: Path) -> str:
+    """Put the bug in; return its lines, as FILE:FIRST:LAST.
 
     Raises:
         NoPlaceError: the bug has no place in the code any more.
@@ -94,3 +95,5 @@ def plant(mutant: Mutant, package: Path) -> None:
     if len(found) != 1:
         raise NoPlaceError(f"{mutant.name}: {mutant.file} has {len(found)} times {mutant.old!r}")
     path.write_text(text.replace(found[0], mutant.new))
+    first = text[: text.index(found[0])].count("\n") + 1
+    return f"{mutant.file}:{first}:{first + max(mutant.new.count(chr(10)) - 1, 0)}"

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from .outcome import told
 from .reports import Reports
 from .world import World
 
@@ -24,7 +25,7 @@ class Logs(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno >= logging.ERROR:
             error = record.exc_info[1] if record.exc_info else None
-            self._world.violate(f"logged: {record.getMessage()}: {type(error).__name__}: {error}")
+            self._world.violate(f"logged: {record.getMessage()}: {told(error)}")
         elif record.msg.startswith(LOST) and isinstance(record.args, tuple):
             self._reports.logged(record.args[0])
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, TypeVarTuple
 
+from .outcome import told
 from .world import SECOND
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        self.host.world.violate(f"{self.host.name}: nobody caught {error!r}: {context.get('message')}")
+        self.host.world.violate(f"{self.host.name}: nobody caught {told(error)}: {context.get('message')}")
 
     default_exception_handler = call_exception_handler
 

@@ -29,7 +29,7 @@ from .logs import Logs, taken
 from .master import Master
 from .moving import Moves
 from .network import Route
-from .outcome import LATE_NS, LOST_ATTEMPTS, SPAN_NS, Outcome
+from .outcome import LATE_NS, LOST_ATTEMPTS, SPAN_NS, Outcome, told
 from .plan import DELETE, FOREIGN, PERMITS, Action, Plan, draw
 from .recount import Recount, group_of
 from .reports import Pairs, Reports, keep_true
@@ -271,7 +271,7 @@ class _Schedule:
         self.working.pop(number, None)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            self.world.violate(f"{host.name}: {type(error).__name__}: {error}")
+            self.world.violate(f"{host.name}: {told(error)}")
 
     async def _work(self, name: str, client: int, actions: tuple[Action, ...]) -> None:
         task = asyncio.current_task()

@@ -1,6 +1,6 @@
 """Runs thread schedules in a child process; PYTHONPATH names the folders of the package and of the tests.
 
-`child.py FIRST LAST TOGETHER THEME [stop] [rules]` prints one line of JSON per batch (see `farm.Batch`).
+`child.py FIRST LAST TOGETHER THEME [stop] [FILE:FIRST:LAST]` prints one line of JSON per batch (see `farm.Batch`).
 `child.py SEED show [small]` prints one schedule.
 """
 
@@ -24,13 +24,15 @@ def prepare() -> None:
     instrument.install(gates, fakes.all_of(gates))
 
 
-def main(first: int, last: int, together: int, theme: str, stop: bool, crashes: bool) -> None:
+def main(first: int, last: int, together: int, theme: str, stop: bool, mutant: str) -> None:
     """Run the schedules of the seeds from `first` to `last` that have the theme; "any" is every theme.
 
     Args:
         stop: whether to end at the first schedule that breaks a rule.
-        crashes: whether a crash of the package breaks one.
+        mutant: the lines that are those of a mutant, as FILE:FIRST:LAST. A schedule in which it crashes breaks no rule.
     """
+    from sim.outcome import patch_of
+
     from simthreads.farm import ANY
     from simthreads.plan import draw
     from simthreads.schedule import run
@@ -48,8 +50,8 @@ def main(first: int, last: int, together: int, theme: str, stop: bool, crashes: 
             result = run(plan)
             grants, points, switches = grants + result.grants, points + result.points, switches + result.switches
             digest.update(result.digest.encode())
-            if result.crash() and not crashes:
-                crashed.append([seed, result.crash()])
+            if mutant and (crash := result.crash(patch_of(mutant))):
+                crashed.append([seed, crash])
             elif result.wrong:
                 wrong.append([seed, result.wrong[0]])
                 if stop:
@@ -89,4 +91,4 @@ if __name__ == "__main__":
         sys.exit(show(int(sys.argv[1]), "small" in sys.argv[3:]))
     flags = sys.argv[5:]
     first, last, together = map(int, sys.argv[1:4])
-    main(first, last, together, sys.argv[4], "stop" in flags, "rules" not in flags)
+    main(first, last, together, sys.argv[4], "stop" in flags, next((flag for flag in flags if ":" in flag), ""))

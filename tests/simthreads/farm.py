@@ -39,7 +39,7 @@ class Batch:
 
 
 def stream(
-    first: int, seeds: int, package: Path, stop: bool = False, theme: str = ANY, crashes: bool = True
+    first: int, seeds: int, package: Path, stop: bool = False, theme: str = ANY, mutant: str = ""
 ) -> Iterator[Batch]:
     """Run the schedules of many seeds in one process, and yield each batch when it is done.
 
@@ -47,14 +47,14 @@ def stream(
         package: the folder that holds the package redlatch.
         stop: whether to end at the first schedule that breaks a rule.
         theme: one of `plan.THEMES` or `plan.LATER` to run only its schedules, or `ANY`.
-        crashes: whether a schedule in which the package crashes has broken a rule.
+        mutant: the lines that are those of a mutant, as FILE:FIRST:LAST. A schedule in which it crashes breaks no rule.
 
     Raises:
         RuntimeError: the process failed.
     """
     command = [str(Path(__file__).with_name("child.py")), str(first), str(first + seeds), str(TOGETHER), theme]
     with subprocess.Popen(
-        [sys.executable, *command, *["stop"] * stop, *["rules"] * (not crashes)],
+        [sys.executable, *command, *["stop"] * stop, *[mutant] * bool(mutant)],
         env=os.environ | {"PYTHONPATH": f"{package}{os.pathsep}{TESTS}", "PYTHONHASHSEED": "0"},
         stdout=subprocess.PIPE,
         text=True,

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from greenlet import GreenletExit, getcurrent, greenlet
+from sim.outcome import told
 from sim.world import MILLISECOND, World
 
 from .instrument import HOT
@@ -394,7 +395,7 @@ class Kernel:
         except BaseException as error:
             if not self.over:
                 self._spend()
-                self.world.violate(f"{me.host.name}: nobody caught {type(error).__name__}: {error}")
+                self.world.violate(f"{me.host.name}: nobody caught {told(error)}")
                 self.world.trace += traceback.format_exception(error) if self.world.tracing else []
         if not self.over:
             self._spend()
