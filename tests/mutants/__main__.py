@@ -39,11 +39,13 @@ def main(seeds: int, jobs: int, only: str) -> None:
 
 
 def judged(mutant: Mutant, seeds: int) -> Verdict:
-    """Hunt a mutant; one that has no place in the code any more is not found."""
+    """Hunt a mutant; one that has no place in the code any more, or ends its process, is not found."""
     try:
         return hunt(mutant, seeds)
     except NoPlaceError as error:
         return Verdict(mutant, -1, str(error))
+    except RuntimeError as error:
+        return Verdict(mutant, -1, "", 1, str(error))
 
 
 def shown(verdict: Verdict) -> tuple[str, str]:
