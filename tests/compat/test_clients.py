@@ -178,17 +178,28 @@ def cluster() -> Iterator[str]:
     """The URL of a cluster of one node, which has all slots."""
     config = {"cluster-enabled": "yes", "cluster-config-file": "nodes.conf"}
     with embedded.masters(1, config=config) as [url]:
-        node = ask(url)
-        node.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-        await_true(lambda: b"cluster_state:ok" in node.execute_command("CLUSTER", "INFO"))
+        with ask(url) as node:
+            node.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+            await_true(lambda: b"cluster_state:ok" in node.execute_command("CLUSTER", "INFO"))
         yield url
 
 
+@contextlib.contextmanager
+def client_of_cluster(url: str) -> Iterator[Any]:
+    client = redis.RedisCluster.from_url(url)
+    try:
+        yield client
+    finally:
+        # `close` leaves the connections of pools that were made from a URL.
+        client.disconnect_connection_pools()
+        client.close()
+
+
 def test_a_client_of_a_cluster_is_refused_with_what_to_use(implementation: impl.Implementation, cluster: str) -> None:
-    with contextlib.closing(redis.RedisCluster.from_url(cluster)) as client:
+    with client_of_cluster(cluster) as client:
         uses: list[Callable[[], Any]] = [
-            lambda: Client(client),  # type: ignore[arg-type]
-            lambda: AsyncClient([client]),  # type: ignore[list-item]
+            lambda: Client(client),
+            lambda: AsyncClient([client]),
             lambda: clients.client_of([client]),
             lambda: redis_lock.Lock(client, "x", strict=False).acquire(),
             lambda: pottery.Redlock(key="x", masters={client}).acquire(),
@@ -225,7 +236,7 @@ def test_an_asyncio_client_of_a_cluster_is_refused_with_what_to_use(
 def test_a_redis_py_lock_on_a_cluster_keeps_redis_pys_algorithm(
     implementation: impl.Implementation, cluster: str, name: str
 ) -> None:
-    with contextlib.closing(redis.RedisCluster.from_url(cluster)) as client:
+    with client_of_cluster(cluster) as client:
         lock = redis_py.Lock(client, name, timeout=5)
         assert lock.acquire()
         assert lock.local.lease is None and client.exists(name)
@@ -246,13 +257,15 @@ def test_row_65_a_setting_that_would_be_left_out_keeps_redis_pys_algorithm(
         seen.append(connection)
         connection.on_connect()
 
-    client = redis.Redis.from_url(server, redis_connect_func=log_in)
-    lock = redis_py.Lock(client, name, timeout=5)
-    assert lock.acquire()
-    assert lock.local.lease is None and seen
-    lock.release()
-    with pytest.raises(TypeError, match=r"redis_connect_func cannot be used: .* use credential_provider"):
-        clients.client_of([client])
+    with redis.Redis.from_url(server, redis_connect_func=log_in) as client:
+        lock = redis_py.Lock(client, name, timeout=5)
+        assert lock.acquire()
+        assert lock.local.lease is None and seen
+        lock.release()
+        with pytest.raises(TypeError, match=r"redis_connect_func cannot be used: .* use credential_provider"):
+            clients.client_of([client])
+    # It refers to its connection, and `seen` to both: the collector would find the socket first.
+    seen.clear()
 
 
 def test_clients_with_another_name_or_protocol_have_connections_of_their_own(
