@@ -34,6 +34,6 @@ def test_a_call_in_a_thread_that_runs_aside_is_nested() -> None:
         done.set()
 
     assert not nested()
-    assert run_aside(finalizer)
+    assert run_aside("test", finalizer)
     assert done.wait(PATIENCE)
     assert found == [True]

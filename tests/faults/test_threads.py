@@ -566,7 +566,7 @@ def test_row_63_a_master_stays_due_if_the_thread_that_starts_its_dialling_is_str
         assert client.lock(name).acquire(timeout=PATIENCE)
 
 
-@pytest.mark.parametrize("helper", ["background", "aside"])
+@pytest.mark.parametrize("helper", ["upkeep", "renew"])
 def test_row_63_a_lock_is_renewed_and_its_loss_reported_although_a_helper_thread_died(
     helper: str, implementation: impl.Implementation, three: list[str], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

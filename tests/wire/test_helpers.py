@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import _thread
+import ast
+import re
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.faces import PATIENCE, await_true, threads_named
 
+import redlatch
+from redlatch import impl
 from redlatch.wire import helpers
 from redlatch.wire.helpers import claim, start_thread
 
@@ -88,3 +93,27 @@ def test_the_kernel_knows_the_name_of_the_thread() -> None:
 def test_one_caller_claims() -> None:
     unclaimed = [None]
     assert [claim(unclaimed), claim(unclaimed)] == [True, False]
+
+
+def test_each_thread_has_the_name_that_the_documentation_lists() -> None:
+    """The kernel cuts a name that has more than 15 bytes."""
+    named: set[str] = set()
+    for path in Path(redlatch.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("start_thread", "run_aside"):
+                named.add(ast.unparse(node.args[0]).strip("'"))
+            elif isinstance(node, ast.Call) and ast.unparse(node).startswith("partial(run_aside, "):
+                named.add(ast.unparse(node.args[1]).strip("'"))
+    # `run_aside` passes its own argument on.
+    named.remove("name")
+    page = (Path(__file__).parents[2] / "docs/architecture.md").read_text()
+    assert {f"redlatch-{name}" for name in named} == set(re.findall(r"`(redlatch-\w+)`", page))
+    assert len(named) >= 10 and all(len(f"redlatch-{name}") <= 15 for name in named)
+
+
+def test_a_client_with_a_renewed_lock_shows_its_threads(
+    implementation: impl.Implementation, url: str, name: str
+) -> None:
+    with redlatch.Client(url) as client, client.lock(name, auto_renew=True) as lock:
+        assert not lock.lost.is_set()
+        await_true(lambda: threads_named("redlatch-upkeep") and threads_named("redlatch-look"))

@@ -86,7 +86,7 @@ class BackgroundThread:
         """Start the thread; harmless when repeated."""
         # If two are started at once, one ends immediately.
         if self._unstarted:
-            start_thread("background", self._run)
+            start_thread("upkeep", self._run)
 
     def read_later(self) -> None:
         """Ask for late replies to be read a moment later. If interrupted, a repeated call asks again."""
@@ -178,14 +178,14 @@ class BackgroundThread:
         return max(0.0, self._read_at - time.monotonic()) if self._read_planned else None
 
 
-def run_aside(work: Callable[..., object], *args: Any) -> bool:
-    """Run a function in a thread of its own; return False if no thread can start.
+def run_aside(name: str, work: Callable[..., object], *args: Any) -> bool:
+    """Run a function in a thread of its own, named as by `start_thread`; return False if no thread can start.
 
     The first frame of the thread is in `wire.helpers`: compiled functions have no frames, and `lifetime.nested` needs
     one.
     """
     try:
-        start_thread("aside", work, *args)
+        start_thread(name, work, *args)
     except RuntimeError:
         return False
     return True

@@ -45,7 +45,7 @@ class Lookout:
     def start(self) -> None:
         """Start the thread; harmless when repeated. If no thread can start, the background thread reads the pushes."""
         if self._unstarted:
-            run_aside(self._run)
+            run_aside("look", self._run)
 
     def _run(self) -> None:
         while claim(self._unstarted):

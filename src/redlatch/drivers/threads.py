@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from functools import partial
 from typing import Any
 
 from redlatch.drivers.arrivals import (
@@ -67,7 +68,7 @@ class Driver(Session):
         self._closing = Closing(
             leader, chain, watchers, queues, connections, background, clock, self._schedule, self.held_locks
         )
-        self._reports = ReportThreads(self._schedule.lost, run_aside)
+        self._reports = ReportThreads(self._schedule.lost, partial(run_aside, "report"))
         self._lookout = Lookout(self)
         self._connected = False
         # One lock for each process id, because a fork may copy a locked one.
@@ -216,9 +217,9 @@ class Driver(Session):
         What may take long runs in a thread of its own, because renewals may be due meanwhile: closing, and `on_lost`.
         """
         self._leader.read_late_replies()
-        if self._closing.overdue and not run_aside(self._closing.close_late):
+        if self._closing.overdue and not run_aside("close", self._closing.close_late):
             self._closing.close_late()
-        if self._connections.fleet.lost and not run_aside(self._connections.notify_lost):
+        if self._connections.fleet.lost and not run_aside("report", self._connections.notify_lost):
             self._connections.notify_lost()
 
     # --- held locks --------------------------------------------------------------------------------
@@ -267,7 +268,7 @@ class Driver(Session):
         for work in work_of(self._schedule, self._policy, terms, extending_all, asking_all):
             if isinstance(work, Question):
                 self._lookout.start()
-            if not run_aside(self._renew, work):
+            if not run_aside("renew", self._renew, work):
                 work.fail(LockError("it could not begin: no thread could start"))
                 work.conclude()
         # Pushes count also while no thread leads: all may wait for a holder of this client.

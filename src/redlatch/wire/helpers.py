@@ -43,7 +43,7 @@ def start_thread(name: str, work: Callable[..., object], *args: Any) -> None:
     After an interrupt, the thread may run or not. So the caller must be able to repeat the call.
 
     Args:
-        name: what the kernel shows, behind "redlatch-".
+        name: what the kernel shows, behind "redlatch-": 6 bytes at most.
 
     Raises:
         RuntimeError: no thread can start.
@@ -73,6 +73,6 @@ def _name_thread(name: str) -> None:
     try:
         with open(f"/proc/self/task/{_thread.get_native_id()}/comm", "w") as comm:
             # The kernel keeps 15 bytes.
-            comm.write(f"redlatch-{name}"[:15])
+            comm.write(f"redlatch-{name}")
     except OSError:
         pass

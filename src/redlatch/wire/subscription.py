@@ -83,7 +83,7 @@ class Subscribing:
         self._abandoned = False
         self.done, self._told = socket.socketpair()
         try:
-            start_thread("tune", self._run, sentinel)
+            start_thread("subscr", self._run, sentinel)
         except BaseException:
             self.abandon()
             raise
