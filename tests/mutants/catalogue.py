@@ -43,7 +43,7 @@ MOVER, HANDOVER = "operate/mover.py", "guard/handover.py"
 GUARDED_MASTER, HORIZON = "guard/master.py", "wire/horizon.py"
 FOREIGN, OUTCOME, SHOWN = "quorum/kinds/foreign.py", "quorum/outcome.py", "compat/shared.py"
 LOCK = "locks/lock.py"
-LEASE, ATTEMPT = "quorum/lease.py", "quorum/attempt.py"
+LEASE, ATTEMPT, REPAIR = "quorum/lease.py", "quorum/attempt.py", "quorum/repair.py"
 TURNS, CONTENTION = "quorum/waiting/in_queue.py", "quorum/waiting/contention.py"
 LINK = "wire/link.py"
 ENGINE, AIO, MULTI, REENTRANT = "wire/engine.py", "drivers/aio.py", "locks/multi.py", "locks/reentrant.py"
@@ -596,6 +596,31 @@ return 1""",
         EVIDENCE,
         r"(?ms)^    return marker\.origin\(\)\[0\] == now and not report\.promoted.*?$",
         "    return marker.origin()[0] == now and not report.promoted",
+    ),
+    # --- votes that come back --------------------------------------------------------------------------------------
+    Mutant(
+        "a held lock never gets back a vote",
+        "row 73",
+        ENGINE,
+        "        repair = command.repair(link.index, self.clock.now())\n",
+        "        repair = None\n",
+        theme="rolling",
+    ),
+    Mutant(
+        "a repair that met a rival is not sent again",
+        "row 73",
+        ENGINE,
+        "        elif ballot.behind is not None and ballot.refused():\n",
+        "        elif False:\n",
+        theme="rolling",
+    ),
+    Mutant(
+        "a key is set again behind its release",
+        "row 73",
+        REPAIR,
+        "        if hold.state != HELD or lease.token is not self.token or",
+        "        if lease.token is not self.token or",
+        theme="repairing",
     ),
     # --- handovers -----------------------------------------------------------------------------------------------
     Mutant(

@@ -125,6 +125,7 @@ class Plan:
         knows: for each client the lists that it was given: "old", "new" or "both".
         moves: the runs of the mover.
         scriptless: the masters that refuse scripts.
+        heals: whether locks that are renewed must outlive all faults: each master votes again before the next forgets.
     """
 
     FORGETFUL: ClassVar[frozenset[str]] = frozenset(
@@ -152,6 +153,7 @@ class Plan:
     knows: tuple[str, ...] = ()
     moves: tuple[Move, ...] = ()
     scriptless: tuple[int, ...] = ()
+    heals: bool = False
 
     def idle_ns(self) -> int:
         """Return how long a lock may be free while a task waits for it; 0 means that no bound is known."""

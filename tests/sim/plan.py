@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from . import themes, themes_guard, themes_moving, themes_watch
+from . import themes, themes_guard, themes_moving, themes_repair, themes_watch
 from .parts import DELETE, EXCLUSIVE, FAMILIES, FOREIGN, PERMITS, Action, Extension, Fault, Plan
 
 __all__ = ["DELETE", "FOREIGN", "PERMITS", "Action", "Extension", "Fault", "Plan", "draw", "draw_foreign"]
@@ -112,6 +112,8 @@ GUARDING = {
     "watch": themes_watch.watching,
     "touching": themes_watch.touching,
     "deleting": themes_watch.deleting,
+    "rolling": themes_repair.rolling,
+    "repairing": themes_repair.repairing,
 }
 
 

@@ -332,6 +332,8 @@ class _Schedule:
             self._check(client, lock, pairs)
             if action.renew and not action.watch:
                 self._see_the_renewal(client, name, action, lock)
+            if action.renew and self.plan.heals and lock.remaining() <= 0:
+                self.world.violate(f"{name} of client {client} has lost {lock.name}, whose votes should have healed")
             if action.watch:
                 await self._see_the_loss(client, name, lock)
             bounded = action.watch and action.renew and not action.extends and not self.plan.pauses

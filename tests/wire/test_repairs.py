@@ -117,7 +117,30 @@ def test_a_repair_is_no_vote_whatever_its_answer_is(rig: Rig, answer: bytes) -> 
         rig.reply(index, vote)
     rig.reply(2, answer)
     assert (ballot.yes, ballot.no, ballot.failed) == (2, 1, 0)
-    assert rig.fleet.links[2].up and not rig.fleet.links[2].owing()
+    assert rig.fleet.links[2].up
+    # A rival may have had the key for a moment.
+    assert rig.names(2) == ["SET", "SET"] if answer == NIL else ["SET"]
+
+
+def test_a_repair_that_is_refused_is_sent_again_a_few_times(rig: Rig) -> None:
+    rig.extend()
+    for index, vote in enumerate((YES, YES, NO)):
+        rig.reply(index, vote)
+    sent = 0
+    while rig.names(2):
+        sent += 1
+        rig.reply(2, NIL)
+    assert sent == 8
+    assert not rig.fleet.links[2].owing()
+
+
+def test_a_repair_that_is_refused_is_not_sent_again_behind_a_release(rig: Rig) -> None:
+    rig.extend()
+    for index, vote in enumerate((YES, YES, NO)):
+        rig.reply(index, vote)
+    rig.release()
+    rig.reply(2, NIL)
+    assert rig.names(2) == ["SET", "DELIFEQ"]
 
 
 def test_no_repair_follows_a_release(rig: Rig) -> None:

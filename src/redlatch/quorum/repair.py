@@ -13,6 +13,8 @@ Rules:
   * The engine decides about it when it counts the vote, in the thread that drives the sockets. The lease must then
     still be held. A release leaves later, on the same connections, and so deletes the key.
   * It is no vote. The next extension asks the master again.
+  * Each renewal wakes the waiters of other clients, who try just then and have the key for a moment where it was
+    missing. So a repair that is refused is sent again at once, a few times.
   * A token that was given to a user may be released from anywhere, also by another process. A repair could then come
     after that release, so there is none.
 
@@ -29,6 +31,10 @@ from .lease import Lease
 from .policy import Policy
 
 
+# How many repairs follow an extension at most.
+MOST = 8
+
+
 class Extension(Command):
     """The extension of a held lock, and the repairs that follow it.
 
@@ -37,7 +43,7 @@ class Extension(Command):
         now_ns: the time now, at which the extension begins.
     """
 
-    __slots__ = ("_began_ns", "_extend", "_hold", "_policy")
+    __slots__ = ("_began_ns", "_extend", "_hold", "_policy", "_repairs")
 
     def __init__(self, policy: Policy, hold: Hold, ttl_ms: int, now_ns: int) -> None:
         extend: Command = hold.extending_to(ttl_ms, now_ns)
@@ -49,6 +55,7 @@ class Extension(Command):
         self._policy = policy
         self._hold = hold
         self._began_ns = now_ns
+        self._repairs = 0
 
     def payload(self, dialect: int) -> bytes:
         return self._extend.payload(dialect)
@@ -66,8 +73,9 @@ class Extension(Command):
         hold.lacking = self._began_ns, (lacking if began_ns == self._began_ns else 0) | 1 << index
         # The kind may belong to a later attempt by now. So the command is made before the check.
         command = Repair(hold.kind.repairing(hold.key, lease, left_ms))
-        if self._policy.doubts.cover(self._began_ns) or hold.lost_ns >= self._began_ns:
+        if self._policy.doubts.cover(self._began_ns) or hold.lost_ns >= self._began_ns or self._repairs == MOST:
             return None
+        self._repairs += 1
         lease = hold.lease
         if hold.state != HELD or lease.token is not self.token or now_ns >= lease.deadline_ns or hold.token_exposed:
             return None

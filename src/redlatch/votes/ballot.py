@@ -28,7 +28,7 @@ class Ballot:
             integers, or bytes if the meaning is TEXT.
         reopened: whether the submitter waits again after the result (see `reopen`).
         waiter: the object that the driver wakes when the ballot is decided, or None.
-        behind: a ballot that is submitted directly after this one, or None.
+        behind: a ballot that is submitted directly after this one, or None. Of a repair, the extension before it.
         released_lock: the lock that this ballot releases without waiting, or None. The driver reports the lock as lost
             if the release is refused.
         resent: a bit mask of the masters that were sent the full text of the script.

@@ -852,6 +852,9 @@ class Fleet:
             self.decided.append(ballot)
         elif ballot.released_lock is not None and ballot.refused():
             self.lost.append(ballot)
+        elif ballot.behind is not None and ballot.refused():
+            # A rival that just tries had the key there.
+            self._repair(self.links[ballot.asked.bit_length() - 1], ballot.behind)
 
     def _repair(self, link: Link, ballot: Ballot) -> None:
         """Set the key of a held lock again on a master that lacks it, if a quorum has extended the lock.
@@ -865,7 +868,10 @@ class Fleet:
             return
         repair = command.repair(link.index, self.clock.now())
         if repair is not None:
-            self._send_on(link, self.ballot_of(repair))
+            again: Ballot = self.ballot_of(repair)
+            again.ask_only(link.index, 0)
+            again.behind = ballot
+            self._send_on(link, again)
             self.staged = True
 
     def _drop(self, link: Link, cause: BaseException) -> None:

@@ -15,6 +15,7 @@ cdef class Extension(Command):
     cdef Policy _policy
     cdef Hold _hold
     cdef long long _began_ns
+    cdef int _repairs
 
 
 @cython.final

@@ -106,7 +106,7 @@ cdef class Fleet:
     cdef _fail_unsent(self, Link link, Ballot ballot)
     cdef _tally(self, Ballot ballot)
     cdef _decide(self, Ballot ballot)
-    @cython.locals(command=Command, repair=Command)
+    @cython.locals(command=Command, repair=Command, again=Ballot)
     cdef _repair(self, Link link, Ballot ballot)
     @cython.locals(ballot=Ballot)
     cdef _suspect(self, long long now_ns)
