@@ -1,7 +1,8 @@
 """Themes about votes that a held lock gets back (row 73). Only `--theme` and the tests draw them.
 
 "rolling": locks are renewed while all masters forget one after another, each when the one before votes again.
-"repairing": one master loses keys and scripts again and again, and answers late; locks are released right behind their extensions.
+"repairing": one master loses keys and scripts again and again, and answers late; locks are released right behind their
+extensions.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Campaign:
     def run(self, times: int) -> dict[str, Any]:
         """Do an operation so many times; return the figures."""
         chance, began = random.Random(self.seed), time.monotonic()
-        site = SITES[self.name](self.options, chance)
+        site = SITES[self.name](self.options, chance, self.processes)
         # If there is one master, fences are compared only with those that were given when their holder asked.
         self.believed, self.confirmed = Judge(strictly=not site.alone), Judge(strictly=not site.alone)
         try:

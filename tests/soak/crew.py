@@ -60,6 +60,8 @@ class Worker:
     def _take(self, said: dict[str, Any]) -> None:
         if "rss" in said:
             self.sizes.append((said["rss"], said["fds"]))
+        elif "lost" in said:
+            self._crew.wrong.append(f"{said['lost']!r} was lost: {said['why']}")
         else:
             grant = Grant(**said)
             self.granted_ns = max(self.granted_ns, grant.start)

@@ -17,6 +17,7 @@ from redlatch import Client, Guard, LockError
 from redlatch.guard.marker import FINAL, MARKER, Marker
 from redlatch.health import MasterHealth
 from redlatch.masters.listed import masters_of
+from redlatch.operate.command import look
 from redlatch.operate.markers import Markers
 from redlatch.operate.mover import Mover
 from redlatch.testing import embedded, sentinels
@@ -35,17 +36,20 @@ class Site(ABC):
     Args:
         options: those of the processes, without the masters.
         chance: chooses the servers.
+        processes: how many there are.
 
     Attributes:
         alone: whether there is one master only, so that a second holder is possible until the first one is told.
+        keeps: whether each process holds a lock all the time.
     """
 
     alone = False
+    keeps = False
 
-    def __init__(self, options: Options, chance: random.Random) -> None:
+    def __init__(self, options: Options, chance: random.Random, processes: int) -> None:
         self.chance = chance
         self.running = ExitStack()
-        self.options = replace(options, masters=self.start(), confirms=self.alone)
+        self.options = replace(options, masters=self.start(), confirms=self.alone, keeps=processes * self.keeps)
 
     @abstractmethod
     def start(self) -> list[str]:
@@ -140,6 +144,29 @@ class Failover(Forgetful):
             server.replicaof("127.0.0.1", port_of(urls[promoted]))
 
 
+class Rolling(Restart):
+    """Restart three masters one after another, empty, each as soon as `redlatch status --ready` returns 0.
+
+    Each process holds a lock all the time, and none may be lost.
+    """
+
+    keeps = True
+
+    def operate(self, crew: Crew) -> str:
+        for index in range(self.size):
+            await_ready(self.options)
+            self.forget(index)
+            await_forgotten(self.options)
+        return "all masters"
+
+
+class RollingFailover(Rolling, Failover):
+    """The same with three Sentinel groups, each of which loses its master."""
+
+    start = Failover.start
+    forget = Failover.forget
+
+
 class Move(Site):
     """Hand the locks of three masters over to five, or of five to three."""
 
@@ -172,10 +199,25 @@ SITES: dict[str, type[Site]] = {
     "move": Move,
     "failover": Failover,
     "restart": Restart,
+    "rolling": Rolling,
+    "rolling-failover": RollingFailover,
     "flush": Flush,
     "restart-alone": RestartAlone,
     "flush-alone": FlushAlone,
 }
+
+
+def await_ready(options: Options) -> None:
+    """Wait as `redlatch status --ready --wait` does: a new client looks at the masters."""
+    named = {"max_ttl": options.max_ttl, "strict": False, "trust_persistence": False}
+    health = look(PATIENCE, True, options.masters, "", **named)
+    assert health.ready, health
+
+
+def await_forgotten(options: Options) -> None:
+    """Wait until the processes have noticed that a master has forgotten; a new client sees that it may not vote."""
+    named = {"max_ttl": options.max_ttl, "strict": False, "trust_persistence": False}
+    wait_until(lambda: not look(0.0, True, options.masters, "", **named).ready, PATIENCE, "all masters vote still")
 
 
 def await_new_marker(client: Client, index: int, act: Callable[[], object]) -> None:

@@ -58,6 +58,7 @@ class Options:
         long: the share of holders that keep their lock for one of `stays`.
         stays: for how many ttls they keep it. Half of them renew it.
         confirms: whether each holder asks the masters at the end whether they still have its lock.
+        keeps: how many locks are held and renewed all the time, one by each of so many processes; all others want them.
     """
 
     masters: list[str]
@@ -70,6 +71,7 @@ class Options:
     long: float = 0.02
     stays: Sequence[float] = (0.5, 1.2)
     confirms: bool = False
+    keeps: int = 0
 
     def of_client(self) -> dict[str, Any]:
         """Return the arguments of a client."""
@@ -199,6 +201,26 @@ async def release(lock: Any) -> None:
         pass
 
 
+def keep(who: str, options: Options) -> None:
+    """Hold one lock until the process ends, and report its loss; meanwhile ask for those of the others."""
+    with Client(**options.of_client()) as client:
+        lock = client.lock(
+            f"kept-{who}", auto_renew=True, on_lost=lambda lock, why: say({"lost": lock.name, "why": why})
+        )
+        lock.acquire()
+        others = [f"kept-w{number + 1}" for number in range(options.keeps)]
+        others.remove(lock.name)
+        while not over.is_set():
+            for name in others:
+                try:
+                    # A process that begins or ends does not hold its lock.
+                    with client.lock(name, timeout=options.ttl):
+                        pass
+                except LockError:
+                    over.wait(0.01)
+        lock.release()
+
+
 async def work_all(who: str, options: Options) -> None:
     """Use locks in some tasks until the process ends."""
     async with AsyncClient(**options.of_client()) as client:
@@ -216,6 +238,8 @@ def main() -> None:
 
     for target in (wait_for_the_end, report):
         threading.Thread(target=target, daemon=True).start()
+    if options.keeps:
+        threading.Thread(target=keep, args=(who, options)).start()
     if face == "asyncio":
         asyncio.run(work_all(who, options))
         return

@@ -30,7 +30,6 @@ from .hold import Hold
 from .lease import Lease
 from .policy import Policy
 
-
 # How many repairs follow an extension at most.
 MOST = 8
 
