@@ -9,6 +9,7 @@ import ipaddress
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from redlatch.masters.master import Master
 from redlatch.testing import embedded
 from redlatch.votes.commands import Release, pack
 from redlatch.wire import scripting
-from redlatch.wire.connect import Connection, Dialler, dial
+from redlatch.wire.connect import LONGEST_PAUSE, SOON, Connection, Dialler, dial
 
 PASSWORD = "s3cr3tpw"
 
@@ -315,6 +316,25 @@ def test_a_dialler_tries_until_the_master_is_there(url: str) -> None:
     dialler.close()
     found[0].sock.close()
     assert [str(error) for error in failures] == ["not yet"] * 2
+
+
+def test_a_master_that_restarts_is_dialled_often_at_first(url: str) -> None:
+    """Two of three masters that restarted one second apart cost max_ttl: the first one was dialled too late."""
+    tries: list[float] = []
+
+    def refuse(*_: Any) -> Connection:
+        tries.append(time.monotonic())
+        raise ConnectionRefusedError
+
+    dialler = Dialler([master_of(url)], PATIENCE, lambda *_: None, lambda *_: None, connect=refuse)
+    dialler.start(0)
+    await_true(lambda: tries and tries[-1] > tries[0] + SOON + 3 * LONGEST_PAUSE)
+    dialler.close()
+    soon = [at for at in tries if at < tries[0] + SOON]
+    # With pauses that double up to a second there are eight at most.
+    assert len(soon) > 10
+    # Then the pauses grow, so that many clients are no load on a server that stays away.
+    assert len(tries) - len(soon) < 10
 
 
 def test_a_dialler_that_is_closed_begins_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

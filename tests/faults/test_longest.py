@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -57,22 +56,3 @@ def test_a_client_that_starts_while_a_master_is_down_uses_the_ttls_as_before(
     assert wins(before.lock(f"{name}-before", ttl=120.0))
     masters.kill(0)
     assert wins(connect(masters.urls, guard=LARGER).lock(name, ttl=120.0))
-
-
-def test_two_masters_that_restart_empty_a_second_apart_cost_the_longest_ttl_in_use(
-    connect: Face, fleet: Callable[..., Masters], name: str
-) -> None:
-    """The first one is read again soon after it is back; before, that took up to a second, and the outage `max_ttl`."""
-    masters = fleet(3)
-    client = connect(masters.urls, ttl=1.0)
-    for index in range(2):
-        killed = time.monotonic()
-        assert wins(client.lock(name)) or index
-        masters.kill(index)
-        while time.monotonic() < killed + 0.5:
-            # A client in use sees that a connection broke.
-            wins(client.lock(name))
-        masters.start(index)
-        while time.monotonic() < killed + 1.0:
-            wins(client.lock(name))
-    await_true(lambda: wins(client.lock(name)), 10.0)
