@@ -14,7 +14,7 @@ from types import FrameType
 
 from redlatch import impl
 
-HANGS = 20  # seconds that no schedule takes
+HANGS = 20  # seconds of processor time that no schedule takes
 
 
 def main(seeds: int, foreign: bool, theme: str, plan: str, lines: str) -> None:
@@ -42,10 +42,10 @@ def main(seeds: int, foreign: bool, theme: str, plan: str, lines: str) -> None:
         faulthandler.dump_traceback()
         sys.exit(0)
 
-    signal.signal(signal.SIGALRM, hang)
+    signal.signal(signal.SIGPROF, hang)
     for chosen in plans:
         seed = chosen.seed
-        signal.alarm(HANGS)
+        signal.setitimer(signal.ITIMER_PROF, HANGS)
         try:
             result = run(chosen)
             crashed, wrong = result.crash(patch_of(lines)), result.wrong
