@@ -14,8 +14,11 @@ from support.scripted_votes import MS, TTL_MS, Play
 from redlatch import impl
 from redlatch.drivers.upkeep import MOST_REPORTS, Renewal, ReportThreads, report_losses, report_lost_releases
 from redlatch.errors import LockError, QuorumUnavailable
+from redlatch.quorum.policy import Doubts
 from redlatch.quorum.upkeep import Upkeep
 from redlatch.quorum.upkeep_schedule import UpkeepSchedule
+from redlatch.votes.ballot import Ballot
+from redlatch.votes.commands import Release
 
 
 class Lock:
@@ -117,12 +120,43 @@ def test_a_lost_release_is_off_the_list_before_its_report() -> None:
         def _report_loss(self, reason: str = "forgotten", term: Any = None) -> None:
             super()._report_loss(reason, term)
             # An `on_lost` that closes the client has the rest reported, but not itself once more.
-            report_lost_releases(ballots)
+            report_lost_releases(ballots, Doubts())
 
-    ballots += [SimpleNamespace(released_lock=Lock(seen)), SimpleNamespace(released_lock=Closes(seen, None))]
-    report_lost_releases(ballots)
+    ballots += [refused(Lock(seen)), refused(Closes(seen, None))]
+    report_lost_releases(ballots, Doubts())
     assert seen == ["forgotten", "forgotten"]
     assert not ballots
+
+
+def refused(lock: Lock) -> Ballot:
+    """Return an unawaited release that the only master has refused."""
+    ballot = Ballot(Release(b"k", b"token", 5), 1, 1)
+    ballot.released_lock, ballot.refusers = lock, 1
+    return ballot
+
+
+@pytest.mark.parametrize(("forgot", "reports"), [(5, []), (6, ["forgotten"])])
+def test_row_60_an_unawaited_release_that_was_sent_again_is_a_loss_if_the_master_has_forgotten(
+    forgot: int, reports: list[str]
+) -> None:
+    seen: list[Any] = []
+    ballot, doubts = refused(Lock(seen)), Doubts()
+    ballot.command.tried = 1
+    doubts.add(forgot, 0)
+    report_lost_releases([ballot], doubts)
+    assert seen == reports
+
+
+def test_row_60_a_refusal_that_may_be_an_echo_waits_for_the_missing_votes() -> None:
+    seen: list[Any] = []
+    ballot = Ballot(Release(b"k", b"token", 5), 3, 2)
+    ballot.released_lock, ballot.command.tried = Lock(seen), 0b100
+    ballot.no, ballot.refusers, ballot.decided = 2, 0b101, True
+    report_lost_releases([ballot], Doubts())
+    assert (seen, ballot.decided) == ([], False)
+    ballot.no, ballot.refusers = 3, 0b111
+    report_lost_releases([ballot], Doubts())
+    assert seen == ["forgotten"]
 
 
 class Renewed:

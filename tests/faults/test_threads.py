@@ -220,7 +220,7 @@ def test_row_41_two_threads_may_report_the_last_loss_at_once(world: World, drive
             told.append("lost")
 
     ballot = world.watches.Watch(world.play.commands.Look(KEY), 3, 2, 0)
-    ballot.released_lock = Farewell()
+    ballot.released_lock, ballot.refusers = Farewell(), 0b11
     notify_lost = driver._connections.notify_lost
     driver._leader.fleet.lost = interpose(list, "pop", lambda _: notify_lost(), before=True)([ballot])
     notify_lost()

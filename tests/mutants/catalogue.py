@@ -186,7 +186,7 @@ MUTANTS = (
         "what a broken connection owes is forgotten",
         "16, D1",
         LINK,
-        "        owed[command.key, command.token] = command\n",
+        "        owed[ballot.command.key, ballot.command.token] = ballot\n",
         "        pass\n",
     ),
     Mutant(

@@ -63,13 +63,13 @@ def test_resend_release_returns_the_same_command_after_an_interrupt(held: Play) 
     steps = held.releasing(held.policy, held.queues, held.hold, SECOND)
     first = next(steps).command
     steps.close()
-    again = held.hold.resend_release(held.hold.ticket)
+    again = held.hold.resend_release(held.hold.ticket, held.now)
     assert isinstance(again, held.commands.Release)
     assert (again.key, again.token, again.since_ns) == (first.key, first.token, first.since_ns)
 
 
 def test_resend_release_returns_nothing_if_no_lock_is_held(play: Play) -> None:
-    assert play.hold.resend_release(play.hold.ticket) is None
+    assert play.hold.resend_release(play.hold.ticket, play.now) is None
 
 
 def test_row_57_only_the_lease_that_was_looked_at_is_lost(world: World) -> None:

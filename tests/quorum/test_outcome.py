@@ -68,11 +68,12 @@ def test_a_second_failure_or_a_silence_is_final(
     assert bool(outcome.is_final(ballot_of(play, votes), failures)) is final
 
 
-def end(held: Play, outcome: ModuleType, votes: str, late: bool = False, resent: bool = False) -> bool:
-    """End a release that began 2 ms ago with these votes."""
+def end(held: Play, outcome: ModuleType, votes: str, late: bool = False, resent: bool = False, tried: int = -1) -> bool:
+    """End a release that began 2 ms ago with these votes; `tried` counts if it was sent again."""
     held.hold.begin_release(held.now)
     started, held.now = held.now, held.now + 2 * MS
     ballot = ballot_of(held, votes)
+    ballot.command.tried = tried if resent else 0
     return bool(outcome.end_release(held.policy, held.hold, ballot, late, resent, started))
 
 
@@ -96,6 +97,56 @@ def test_a_release_of_a_lost_lock_frees_the_hold_and_says_why_it_was_lost(
         end(held, outcome, votes, late=late)
     assert (caught.value.reason, caught.value.name, caught.value.elapsed) == (reason, NAME, 0.002)
     assert held.hold.state == held.claims.FREE
+
+
+@pytest.mark.parametrize(
+    ("votes", "tried", "forgot", "lost"),
+    [
+        # Each master may have obeyed the first copy.
+        ("nnn", -1, (), False),
+        # Nothing was sent before: the links were down.
+        ("nnn", 0b000, (), True),
+        ("nnn", 0b001, (), False),
+        # Other memories have answered.
+        ("nnn", -1, (0, 1, 2), True),
+        ("nnnnn", -1, (0, 1), False),
+        ("n.ynn", -1, (0, 3, 4), True),
+        # Some of each.
+        ("nnn", 0b011, (0, 1), True),
+        ("nnn", 0b011, (0,), False),
+    ],
+)
+@pytest.mark.parametrize("how", ["doubt", "other server"])
+def test_row_60_a_no_is_an_echo_only_of_a_copy_that_the_same_memory_may_have_obeyed(
+    held: Play, outcome: ModuleType, how: str, votes: str, tried: int, forgot: tuple[int, ...], lost: bool
+) -> None:
+    doubts = held.policy.doubts
+    for master in forgot:
+        (doubts.add if how == "doubt" else doubts.note_other)(BEGINNING + 1, master)
+    if not lost:
+        assert end(held, outcome, votes, resent=True, tried=tried)
+        return
+    with pytest.raises(LockLost, match="a quorum has forgotten it"):
+        end(held, outcome, votes, resent=True, tried=tried)
+
+
+@pytest.mark.parametrize(("since", "kept"), [(BEGINNING, True), (BEGINNING + 1, False)])
+def test_a_master_that_had_forgotten_before_the_lease_was_asked_for_has_kept_it(
+    play: Play, since: int, kept: bool
+) -> None:
+    play.policy.doubts.note_other(since, 1)
+    assert play.policy.doubts.kept(1, BEGINNING) is kept and play.policy.doubts.kept(0, BEGINNING)
+
+
+def test_row_60_a_release_without_a_verdict_notes_where_a_copy_may_have_been_obeyed(
+    held: Play, outcome: ModuleType
+) -> None:
+    held.hold.begin_release(held.now)
+    ballot = ballot_of(held, "n!!!")
+    # The link to one of them was down.
+    ballot.unsent = 0b1000
+    assert not outcome.end_release(held.policy, held.hold, ballot, False, False, held.now)
+    assert [ballot.command.tried >> index & 1 for index in range(5)] == [0, 1, 1, 0, 1]
 
 
 def test_a_release_that_comes_after_that_of_the_closed_client_says_so(held: Play, outcome: ModuleType) -> None:

@@ -108,7 +108,7 @@ def test_an_interrupted_release_may_be_called_again_and_a_no_is_then_no_loss(hel
     with pytest.raises(KeyboardInterrupt):
         steps.throw(KeyboardInterrupt())
     # Lock.release does this after any interrupt.
-    held.hold.resend_release(held.hold.ticket)
+    held.hold.resend_release(held.hold.ticket, held.now)
     held.release("nnn")
     assert held.hold.state == held.claims.FREE
 
@@ -117,7 +117,7 @@ def test_an_object_whose_release_was_interrupted_may_acquire_again(held: Play) -
     steps = held.releasing(held.policy, held.queues, held.hold, SECOND)
     next(steps)
     steps.close()
-    held.hold.resend_release(held.hold.ticket)
+    held.hold.resend_release(held.hold.ticket, held.now)
     assert held.acquire("yyy")
 
 
@@ -136,7 +136,7 @@ def test_a_release_that_is_sent_again_names_the_token_that_it_has_named(held: Pl
     """An interrupt in a second release of the same object gives the claim away, and another acquire wins."""
     old, steps = held.hold.token, held.releasing(held.policy, held.queues, held.hold, SECOND)
     ballot = next(steps)
-    held.hold.resend_release(held.hold.ticket)
+    held.hold.resend_release(held.hold.ticket, held.now)
     assert held.acquire("yyy")
     held.vote(ballot, "!!!")
     assert next(steps).command.token == old != held.hold.token
@@ -173,12 +173,61 @@ def test_release_nowait_after_the_deadline_is_a_loss_and_still_deletes_the_key(h
     assert held.hold.state == held.claims.FREE
 
 
-def test_release_nowait_after_an_interrupted_release_reports_no_loss(held: Play) -> None:
+def test_release_nowait_after_an_interrupted_release_sends_the_same_command_again(held: Play) -> None:
     steps = held.releasing(held.policy, held.queues, held.hold, SECOND)
     next(steps)
-    held.hold.resend_release(held.hold.ticket)
-    held.run(held.releasing_nowait(held.policy, held.queues, held.hold, object()))
-    assert held.effects[0].ballots[0].released_lock is None
+    sent = held.hold.resend_release(held.hold.ticket, held.now)
+    lock = object()
+    held.run(held.releasing_nowait(held.policy, held.queues, held.hold, lock))
+    [ballot] = held.effects[0].ballots
+    # Any master may have obeyed the first one, so a "no" is a loss only if the master has forgotten since.
+    assert (ballot.command, ballot.command.tried, ballot.released_lock) == (sent, -1, lock)
+
+
+def test_row_60_a_release_that_began_too_late_is_a_loss_when_it_is_called_again(held: Play) -> None:
+    held.now = BEGINNING + VALIDITY
+    with pytest.raises(QuorumUnavailable):
+        held.release("!!!", "!!!")
+    with pytest.raises(LockLost, match="validity ran out"):
+        held.release("yyy")
+
+
+def test_row_60_a_release_that_began_in_time_is_no_loss_when_it_is_called_again_later(held: Play) -> None:
+    with pytest.raises(QuorumUnavailable):
+        held.release("!!!", "!!!")
+    held.now = BEGINNING + 3 * VALIDITY
+    held.release("nnn")
+    assert held.hold.state == held.claims.FREE
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_row_60_a_release_that_is_called_again_is_a_loss_if_a_quorum_has_forgotten_since(
+    held: Play, interrupted: bool
+) -> None:
+    if interrupted:
+        next(held.releasing(held.policy, held.queues, held.hold, SECOND))
+        held.hold.resend_release(held.hold.ticket, held.now)
+    else:
+        with pytest.raises(QuorumUnavailable):
+            held.release("!!!", "!!!")
+    for master in (0, 1, 2):
+        held.policy.doubts.add(held.now, master)
+    with pytest.raises(LockLost, match="a quorum has forgotten it"):
+        held.release("nnn")
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_row_60_a_release_that_is_interrupted_before_its_first_step_is_late_if_the_interrupt_is(
+    held: Play, late: bool
+) -> None:
+    held.now = BEGINNING + VALIDITY - (not late)
+    held.hold.resend_release(held.hold.ticket, held.now)
+    held.now += SECOND
+    if late:
+        with pytest.raises(LockLost, match="validity ran out"):
+            held.release("nnn")
+    else:
+        held.release("nnn")
 
 
 def test_release_nowait_needs_a_held_lock(held: Play) -> None:

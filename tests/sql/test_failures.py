@@ -37,6 +37,7 @@ ASKS_CONNECTIONS = {
 }
 DRIVER = {"postgresql": "psycopg", "mariadb": "pymysql"}
 ASYNC = {"postgresql": "asyncpg", "mariadb": "asyncmy"}
+SCHEME = {"postgresql": "postgresql", "mariadb": "mysql"}
 
 DURABLE = {"postgresql": (), "mariadb": ("--innodb-flush-log-at-trx-commit=2",)}
 
@@ -163,6 +164,41 @@ def test_an_idle_connection_that_is_cut_is_made_again_at_once(
     await_true(lambda: client.health().masters[0].voting)
     acquire_soon(client, name + "y")
     assert lost.is_set() == (mode == "session") and (lock.remaining() > 0) == (mode == "table")
+
+
+@each_kind
+@pytest.mark.parametrize("waits", [True, False], ids=["waiting", "without waiting"])
+def test_row_61_the_release_of_a_lock_whose_session_was_killed_is_a_loss(
+    connect: SqlFace, url_of: FindUrl, kind: str, waits: bool, name: str
+) -> None:
+    driver = (DRIVER if connect.name == "threads" else ASYNC)[kind]
+    url, plain = url_of(f"{SCHEME[kind]}+{driver}"), url_of(f"{SCHEME[kind]}+{DRIVER[kind]}")
+    client = connect(url, mode="session", ttl=300.0, wait_release=waits)
+    rival = connect(url, mode="session", ttl=300.0)
+    for number in range(10):
+        lock = client.lock(f"{name}-{number}")
+        assert lock.acquire(timeout=PATIENCE)
+        _cut(plain)
+        acquire_soon(rival, f"{name}-{number}")
+        if waits:
+            with pytest.raises(LockLost, match="a quorum has forgotten it"):
+                release_soon(lock)
+        else:
+            lock.release(wait=False)
+        await_true(lambda: client.stats().lost.get("forgotten", 0) > number)  # noqa: B023
+
+
+def release_soon(lock: Any) -> None:
+    """Release a lock, again while the database is not connected."""
+
+    def released() -> bool:
+        try:
+            lock.release()
+        except QuorumUnavailable:
+            return False
+        return True
+
+    await_true(released)
 
 
 def _cut(url: str) -> None:

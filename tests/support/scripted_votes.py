@@ -94,6 +94,7 @@ class Play:
                 ballot.yes += 1
             elif vote == "n":
                 ballot.no += 1
+                ballot.refusers |= ballot.command.releases << index
             elif vote == "!":
                 ballot.failed += 1
                 ballot.causes = {**(ballot.causes or {}), index: ConnectionRefusedError(f"broken {index}")}

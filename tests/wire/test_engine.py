@@ -1120,6 +1120,94 @@ def test_an_owed_release_survives_a_connection_that_breaks_again(rig: Rig) -> No
         assert rig.got(0) == [("DELIFEQ", b"one")]
 
 
+def send_again(rig: Rig, ballot: Any) -> Any:
+    """Submit the command of a release again, as a release without a verdict does."""
+    again = rig.ballot(ballot.command, rig.fleet.size, rig.fleet.quorum)
+    again.waiter = object()
+    rig.fleet.submit(again)
+    rig.fleet.flush()
+    return again
+
+
+def test_row_60_a_release_whose_answer_was_lost_may_have_been_obeyed(rig: Rig) -> None:
+    release = rig.submit("Release")
+    rig.lose(0)
+    assert (release.command.tried, release.unsent) == (0b001, 0)
+
+
+@pytest.mark.parametrize("parked", [False, True])
+def test_row_60_a_release_that_a_broken_link_was_not_sent_has_not_been_obeyed(rig: Rig, parked: bool) -> None:
+    known_since = rig.now_ns()
+    rig.lose(0)
+    if parked:
+        release = rig.submit("Release", since_ns=known_since)
+    rig.fleet.fail(0, ConnectionRefusedError("no"))
+    if not parked:
+        release = rig.submit("Release", since_ns=known_since)
+    assert (release.command.tried, release.unsent) == (0, 0b001)
+
+
+@pytest.mark.parametrize(("reply", "tried"), [(b":1\r\n", 0b001), (b":0\r\n", 0)])
+def test_row_60_an_owed_release_whose_answer_reaches_no_caller_may_have_been_obeyed(
+    rig: Rig, reply: bytes, tried: int
+) -> None:
+    known_since = rig.now_ns()
+    rig.lose(0)
+    rig.fleet.fail(0, ConnectionRefusedError("no"))
+    release = rig.submit("Release", since_ns=known_since)
+    rig.adopt(0)
+    rig.fleet.flush()
+    assert release.command.tried == 0b001
+    rig.reply(0, reply)
+    assert release.command.tried == tried
+
+
+def test_row_60_the_answer_to_an_owed_release_goes_to_the_caller_that_has_sent_it_again(rig: Rig) -> None:
+    known_since = rig.now_ns()
+    rig.lose(0)
+    rig.fleet.fail(0, ConnectionRefusedError("no"))
+    release = rig.submit("Release", since_ns=known_since)
+    rig.fleet.links[0].dialling = True
+    again = send_again(rig, release)
+    other = rig.submit("Acquire")
+    rig.adopt(0)
+    rig.fleet.flush()
+    # Once, and before whatever else waits for the connection.
+    assert rig.got(0) == [("DELIFEQ", release.command.token), ("SET", other.command.token)]
+    rig.reply(0, b":0\r\n", OK)
+    assert (rig.votes(again), again.refusers, again.command.tried) == ((0, 1, 0), 0b001, 0)
+    assert rig.votes(other) == (1, 0, 0)
+
+
+def test_row_60_each_refusal_of_a_release_is_noted_and_no_other_one(rig: Rig) -> None:
+    release, extension = rig.submit("Release"), rig.submit("Extend")
+    rig.reply(1, b":0\r\n", b":0\r\n")
+    rig.reply(2, b":1\r\n", b":0\r\n")
+    assert (release.refusers, extension.refusers) == (0b010, 0)
+
+
+@pytest.mark.parametrize("when", ["sent", "link down"])
+def test_row_60_an_unawaited_release_waits_for_the_next_connection(rig: Rig, when: str) -> None:
+    known_since = rig.now_ns()
+    for index in (0, 1) if when == "link down" else ():
+        rig.lose(index)
+        rig.fleet.fail(index, ConnectionRefusedError("no"))
+    release = rig.ballot(rig.commands.Release(b"the-key", b"token", known_since), 3, 2)
+    release.released_lock = object()
+    rig.fleet.submit(release)
+    rig.fleet.flush()
+    for index in (0, 1) if when == "sent" else ():
+        rig.lose(index)
+    assert rig.votes(release) == (0, 0, 0) and not release.decided
+    for index in (0, 1):
+        rig.adopt(index)
+        rig.fleet.flush()
+        rig.reply(index, b":0\r\n")
+    assert (rig.votes(release), release.refusers) == ((0, 2, 0), 0b011)
+    assert release.command.tried == (0b011 if when == "sent" else 0)
+    assert rig.fleet.lost == [release]
+
+
 def test_an_owed_release_is_written_in_the_dialect_of_the_server_that_comes_back(rig: Rig) -> None:
     rig.submit("Release", token=b"one")
     rig.lose(0)

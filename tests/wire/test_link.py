@@ -59,15 +59,19 @@ def test_a_ballot_that_is_parked_is_waited_for(link: Any, commands: ModuleType, 
     assert link.waits_for(parked)
 
 
-def test_a_link_owes_a_bounded_number_of_releases_and_forgets_the_oldest(link: Any, commands: ModuleType) -> None:
-    releases = [commands.Release(b"k", b"token-%d" % number, 0) for number in range(4)]
+def test_a_link_owes_a_bounded_number_of_releases_and_forgets_the_oldest(
+    link: Any, commands: ModuleType, ballot: Any
+) -> None:
+    releases = [ballot(commands.Release(b"k", b"token-%d" % number, 0)) for number in range(4)]
     for release in releases:
         link.owe(release, 3)
     assert list(link.owed.values()) == releases[1:]
 
 
-def test_a_link_owes_the_release_of_each_key_that_has_one_chosen_token(link: Any, commands: ModuleType) -> None:
-    releases = [commands.Release(key, b"chosen", 0) for key in (b"a", b"b")]
+def test_a_link_owes_the_release_of_each_key_that_has_one_chosen_token(
+    link: Any, commands: ModuleType, ballot: Any
+) -> None:
+    releases = [ballot(commands.Release(key, b"chosen", 0)) for key in (b"a", b"b")]
     for release in releases:
         link.owe(release, 3)
     assert list(link.owed.values()) == releases

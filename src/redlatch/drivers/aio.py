@@ -30,7 +30,7 @@ from redlatch.drivers.arrivals import (
     turn_away,
 )
 from redlatch.drivers.lifetime import DRAIN_NS, linger_at_exit
-from redlatch.drivers.upkeep import Question, Renewal, report_losses, work_of
+from redlatch.drivers.upkeep import Question, Renewal, lost_releases, report_losses, work_of
 from redlatch.errors import LockError, WrongLoop
 from redlatch.guard.handover import Successor
 from redlatch.masters.master import Master
@@ -585,8 +585,9 @@ class Driver(Session):
         for ballot in decided:
             self._wake_soon(ballot)
         # In a later turn, because an `on_lost` may use the client.
-        while fleet.lost and self._loop is not None:
-            self._loop.call_soon(fleet.lost.pop().released_lock._report_loss)
+        if fleet.lost and self._loop is not None:
+            for report in lost_releases(fleet.lost, self._policy.doubts):
+                self._loop.call_soon(report)
         changed, fleet.changed = fleet.changed, []
         alarmed = False
         for index, key in changed:

@@ -198,7 +198,7 @@ class Connections(Belongings):
 
     def notify_lost(self) -> None:
         """Run `on_lost` for unawaited releases that found the lock lost. Call it outside the I/O section."""
-        report_lost_releases(self.fleet.lost)
+        report_lost_releases(self.fleet.lost, self._doubts)
 
     def arrive(self, index: int, outcome: Arrival) -> bool:
         """Take the outcome of dialling a master: adopt its connection, or note why it has no vote; or take a switch.
@@ -271,6 +271,8 @@ class Connections(Belongings):
         if admission.forgot:
             # No vote of this master counts that an earlier connection brought.
             self._doubts.add(self.fleet.links[index].lost_ns + 1, index)
+        elif self._guard.monitor(index).out:
+            self._doubts.note_other(self.fleet.links[index].lost_ns + 1, index)
         if admission.admitted:
             if admission.votes:
                 if admission.kept:
@@ -334,6 +336,9 @@ class Connections(Belongings):
         monitor = None if self._guard is None else self._guard.monitor(index)
         if traits.doubted_ns:
             self._doubts.add(traits.doubted_ns, index)
+        former, trusted = self.fleet.links[index].traits, self._guard and self._guard.settings.trust_persistence
+        if former is not None and former.run_id != traits.run_id and not trusted:
+            self._doubts.note_other(self.fleet.links[index].lost_ns + 1, index)
         self._backoff.note_adopted(index, self._clock.now())
         self.fleet.adopt(index, connection.sock, traits, traits.dialect, monitor)
         self._switches.adopt(index, connection)

@@ -213,6 +213,8 @@ class MovingConnections(Connections):
         self.quorum = self._policy.quorum
         # Leases that stand on old votes are over.
         self._doubts.add(self._clock.now() + 1)
+        for index in range(len(masters)):
+            self._doubts.note_other(self._clock.now() + 1, index)
         self.fleet.replace(addresses, self.quorum, ConnectionAbortedError("this list of masters was left"))
         self._masters, self._guard = masters, guard(partial(report_set_back, masters))
         self._log = self._new_log

@@ -247,7 +247,7 @@ class Session:
             return
         if hold.ticket is ticket:
             try:
-                again = hold.resend_release(ticket)
+                again = hold.resend_release(ticket, self._clock.now())
                 if again is not None:
                     self.send([again])
             finally:

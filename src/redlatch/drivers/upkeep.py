@@ -14,7 +14,8 @@ from functools import partial
 from redlatch.errors import LockError
 from redlatch.quorum.effects import Steps
 from redlatch.quorum.hold import Hold
-from redlatch.quorum.policy import Policy
+from redlatch.quorum.outcome import is_echo
+from redlatch.quorum.policy import Doubts, Policy
 from redlatch.quorum.upkeep import Term
 from redlatch.quorum.upkeep_schedule import Loss, UpkeepSchedule
 from redlatch.votes.ballot import Ballot
@@ -179,13 +180,13 @@ def report_losses(lost: deque[Loss]) -> None:
     _run_all(_reported(lost))
 
 
-def report_lost_releases(ballots: list[Ballot]) -> None:
-    """Report the locks whose unawaited release found them lost, and take their ballots off the list.
+def report_lost_releases(ballots: list[Ballot], doubts: Doubts) -> None:
+    """Report the locks whose unawaited release found them lost, and take the ballots off the list.
 
     Raises:
         BaseException: as for `report_losses`.
     """
-    _run_all(_taken_off(ballots))
+    _run_all(lost_releases(ballots, doubts))
 
 
 def _reported(lost: deque[Loss]) -> Iterator[Callable[[], None]]:
@@ -198,14 +199,24 @@ def _reported(lost: deque[Loss]) -> Iterator[Callable[[], None]]:
             yield partial(lock._report_loss, reason, term)
 
 
-def _taken_off(ballots: list[Ballot]) -> Iterator[Callable[[], None]]:
+def lost_releases(ballots: list[Ballot], doubts: Doubts) -> Iterator[Callable[[], None]]:
+    """Take the refused releases off the list, and yield a report for each whose lock had been lost before it."""
     # Not `while ballots`: another thread may take the last one.
     while True:
         try:
             ballot = ballots.pop()
         except IndexError:
             return
-        yield ballot.released_lock._report_loss
+        while is_echo(doubts, ballot, ballot.command.since_ns):
+            if not ballot.missing():
+                break
+            # The votes that are missing may prove the loss. The engine then puts the ballot on the list again, unless
+            # it has counted them just now.
+            ballot.reopen(0)
+            if not ballot.decided:
+                break
+        else:
+            yield ballot.released_lock._report_loss
 
 
 def _run_all(reports: Iterable[Callable[[], None]]) -> None:

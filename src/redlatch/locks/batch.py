@@ -150,7 +150,8 @@ class Batch(Generic[AnyLock]):
         if isinstance(error, LockError):
             unusable = isinstance(error, (ClientClosed, ConfigurationError))
             claims = [claim for claim in claims if unusable and claim[0].state in (RELEASING, UNCONFIRMED)]
-        self._send([hold for hold, _ in claims], [hold.resend_release(ticket) for hold, ticket in claims])
+        now_ns = self._shared.policy.clock.now()
+        self._send([hold for hold, _ in claims], [hold.resend_release(ticket, now_ns) for hold, ticket in claims])
 
     def _send(self, holds: list[Hold], releases: list[Command | None]) -> None:
         """Send releases without waiting for the answers, and let the waiters for these keys continue."""

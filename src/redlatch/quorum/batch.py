@@ -13,6 +13,7 @@ from collections.abc import Generator
 from redlatch.errors import LockError, NotOwned, QuorumUnavailable
 
 from ..votes.ballot import Ballot
+from ..votes.commands import Command
 from ..votes.units import SECOND, UNBOUNDED
 from .claim import HELD
 from .counting import CountedSteps, count_split
@@ -248,22 +249,22 @@ def release_many(
     hold: Hold
     for first in range(0, len(holds), BATCH):
         started = policy.clock.now()
-        # Of each release: the place of its hold, whether it is late, and whether it was sent before.
-        going: list[tuple[int, bool, bool]] = []
+        # Of each release: the place of its hold, whether it is late, and its command if that was sent before.
+        going: list[tuple[int, bool, Command | None]] = []
         for place in range(first, min(first + BATCH, len(holds))):
             hold = holds[place]
             try:
                 late, resent = hold.begin_release(started)
-                going.append((place, late, resent))
+                going.append((place, late, hold.unanswered if resent else None))
             except NotOwned as error:
                 errors[place] = error
         while going:
             asked: list[Ballot] = []
             for begin in range(0, len(going), PART):
                 part: list[Ballot] = []
-                for place, _, _ in going[begin : begin + PART]:
+                for place, _, sent in going[begin : begin + PART]:
                     hold = holds[place]
-                    command = hold.releasing()
+                    command = sent or hold.releasing()
                     part.append(policy.ballot(command, started + wait_ns))
                 asked += part
                 yield Send(part)
@@ -277,20 +278,20 @@ def release_many(
 def _end_releases(
     policy: Policy,
     holds: list[Hold],
-    going: list[tuple[int, bool, bool]],
+    going: list[tuple[int, bool, Command | None]],
     asked: list[Ballot],
     started_ns: int,
     errors: dict[int, LockError],
-) -> list[tuple[int, bool, bool]]:
+) -> list[tuple[int, bool, Command | None]]:
     """End each release that has a verdict; return the releases to send again because connections broke."""
     hold: Hold
     ballot: Ballot
-    broken: list[tuple[int, bool, bool]] = []
-    for ballot, (place, late, resent) in zip(asked, going, strict=True):
+    broken: list[tuple[int, bool, Command | None]] = []
+    for ballot, (place, late, sent) in zip(asked, going, strict=True):
         hold = holds[place]
         try:
-            if not end_release(policy, hold, ballot, late, resent, started_ns):
-                broken.append((place, late, True))
+            if not end_release(policy, hold, ballot, late, sent is not None, started_ns):
+                broken.append((place, late, ballot.command))
         except LockError as error:
             errors[place] = error
     return broken

@@ -5,7 +5,11 @@ Compiled as `redlatch._c.quorum.claim`, too (see `redlatch._c`).
 
 from __future__ import annotations
 
+from typing import Any
+
 from redlatch.errors import AlreadyHeld, NotOwned
+
+from ..votes.commands import Command
 
 # The states of a claim.
 #
@@ -99,9 +103,11 @@ class Claim:
             SEVERAL with more than one: their claims follow each other, because bodies released the lock.
         others: how many more `with` statements are open.
         awaited: whether a user of the lock object waits on its condition, and acquires again afterwards.
+        let_go_ns: when the release began that has no verdict so far. The holder acts no longer than until then.
+        unanswered: in the state UNCONFIRMED, the command of that release.
     """
 
-    __slots__ = ("awaited", "entered", "name", "others", "state", "ticket")
+    __slots__ = ("awaited", "entered", "let_go_ns", "name", "others", "state", "ticket", "unanswered")
 
     def __init__(self, name: str | bytes) -> None:
         self._begin(name)
@@ -113,6 +119,8 @@ class Claim:
         self.entered: object = None
         self.others = 0
         self.awaited = False
+        self.let_go_ns = 0
+        self.unanswered: Any = None
 
     def leave(self) -> None:
         """Note that one of several `with` statements ends, or that one ends whose claim has ended before."""
@@ -156,8 +164,8 @@ class Claim:
         """Note that the lock is held."""
         self.state = HELD
 
-    def _to_releasing(self) -> bool:
-        """Begin a release; return whether an earlier release had no verdict.
+    def _to_releasing(self, now_ns: int) -> bool:
+        """Begin a release now; return whether an earlier release had no verdict.
 
         Raises:
             NotOwned: the lock is not held, or another thread is releasing it.
@@ -166,15 +174,18 @@ class Claim:
         if state not in (HELD, UNCONFIRMED):
             raise NotOwned(f"cannot release {self.name!r}: this lock object does not hold it", name=self.name)
         # There was no call since the check. So only one of two threads goes on.
+        if state == HELD:
+            self.let_go_ns = now_ns
         self.state = RELEASING
         return state == UNCONFIRMED
 
-    def to_unconfirmed(self) -> None:
-        """Note that a release had no verdict. It may be called again."""
+    def to_unconfirmed(self, command: Command) -> None:
+        """Note that the release by this command had no verdict. It may be called again."""
+        self.unanswered = command
         self.state = UNCONFIRMED
 
-    def _to_resent(self, ticket: object) -> bool:
-        """Note that the interrupted release of a claim has no verdict.
+    def _to_resent(self, ticket: object, command: Command, now_ns: int) -> bool:
+        """Note that the interrupted release of a claim has no verdict; this command is sent for it now.
 
         Returns:
             False if the claim has ended, or the lock is neither held nor being released.
@@ -182,6 +193,9 @@ class Claim:
         if self.ticket is not ticket or self.state not in (HELD, RELEASING, UNCONFIRMED):
             return False
         # There was no call since the check.
+        if self.state == HELD:
+            self.let_go_ns = now_ns
+        self.unanswered = command
         self.state = UNCONFIRMED
         return True
 

@@ -302,17 +302,16 @@ class Hold(Claim):
         """Begin a release.
 
         Returns:
-            Whether the validity is over; and whether an earlier release was sent already. A master that obeyed the
-            earlier one answers "no" to the second.
+            Whether the validity was over when the release began; and whether it was sent before, as `unanswered`.
 
         Raises:
             NotOwned: the lock is not held, or another thread is releasing it.
         """
         self.apply_refresh(now_ns)
-        resent = self._to_releasing()
-        return not resent and now_ns >= self.lease.deadline_ns, resent
+        resent = self._to_releasing(now_ns)
+        return self.let_go_ns >= self.lease.deadline_ns, resent
 
-    def resend_release(self, ticket: object) -> Command | None:
+    def resend_release(self, ticket: object, now_ns: int) -> Command | None:
         """Mark an interrupted release as unconfirmed; return the command to send again, or None.
 
         Args:
@@ -325,8 +324,10 @@ class Hold(Claim):
         if self.state not in (HELD, RELEASING, UNCONFIRMED):
             return None
         command = self.releasing()
+        # No caller waits for the answers, so each "no" to a later copy may be the work of this one.
+        command.tried = -1
         # During `releasing` another thread may have claimed the hold, or handed its lease off.
-        return command if self._to_resent(ticket) else None
+        return command if self._to_resent(ticket, command, now_ns) else None
 
     def held(self, now_ns: int) -> bool:
         """Return whether the hold has a lease whose deadline has not passed."""

@@ -16,7 +16,7 @@ from ..votes.ballot import Ballot
 from ..votes.units import SECOND
 from .counting import count_end
 from .hold import Hold
-from .policy import Policy
+from .policy import Doubts, Policy
 from .waiting.queues import WaitQueues
 
 
@@ -64,7 +64,7 @@ def end_release(policy: Policy, hold: Hold, ballot: Ballot, late: bool, resent: 
 
     Args:
         late: whether the validity was over when the release began.
-        resent: whether the command was sent before. A master that obeyed the first command answers "no" to the second.
+        resent: whether the command was sent before.
         started_ns: when the release began.
 
     Raises:
@@ -72,17 +72,36 @@ def end_release(policy: Policy, hold: Hold, ballot: Ballot, late: bool, resent: 
         QuorumUnavailable: too many masters failed. The hold is UNCONFIRMED, so its release may be called again.
     """
     if not ballot.unavailable():
-        lost = late or (ballot.refused() and not resent)
+        lost = late or (ballot.refused() and not (resent and is_echo(policy.doubts, ballot, hold.lease.asked_ns)))
         why = why_lost(policy, hold, late) if lost else ""
         count_end(policy, hold, started_ns, why)
         hold.free()
         if lost:
             raise lost_before(policy, hold, ballot, why, policy.clock.now() - started_ns)
         return True
+    ballot.command.tried |= ~(ballot.unsent | refusers(policy.doubts, ballot, hold.lease.asked_ns))
     if is_final(ballot, 1 + resent):
-        hold.to_unconfirmed()
+        hold.to_unconfirmed(ballot.command)
         raise no_quorum("release", policy, hold, ballot, policy.clock.now() - started_ns)
     return False
+
+
+def refusers(doubts: Doubts, ballot: Ballot, asked_ns: int) -> int:
+    """Return a bit mask of the masters whose "no" to a release means that they had forgotten the token before it.
+
+    A master that has obeyed one copy of a release says "no" to the next one. So a "no" may be an echo if the master may
+    have obeyed an earlier copy, and if its memory is the one that was asked then.
+
+    Args:
+        asked_ns: when the lease was last asked for.
+    """
+    kept = sum([1 << index for index in range(ballot.size) if doubts.kept(index, asked_ns)])
+    return ballot.refusers & ~(ballot.command.tried & kept)
+
+
+def is_echo(doubts: Doubts, ballot: Ballot, asked_ns: int) -> bool:
+    """Return whether earlier copies of a release may be why a quorum has refused it; the arguments are as above."""
+    return refusers(doubts, ballot, asked_ns).bit_count() <= ballot.size - ballot.quorum
 
 
 def lost_before(policy: Policy, hold: Hold, ballot: Ballot, why: str, elapsed_ns: int) -> LockLost:

@@ -160,12 +160,13 @@ class Doubts:
         until_ns: leases that were asked for before this time are in doubt; 0 if none are.
     """
 
-    __slots__ = ("_by_master", "until_ns")
+    __slots__ = ("_by_master", "_others", "until_ns")
 
     def __init__(self) -> None:
         self.until_ns = 0
         # For each master: its last doubt, and the largest one before that.
         self._by_master: dict[int, tuple[int, int]] = {}
+        self._others: dict[int, int] = {}
 
     def add(self, until_ns: int, master: int = -1) -> None:
         """Note that the votes of a master before this time may be void.
@@ -180,6 +181,14 @@ class Doubts:
         """Note that the last doubt about a master had no reason: it has kept what it knew. Earlier doubts stay."""
         self._by_master[master] = 0, self._by_master.get(master, (0, 0))[1]
         self.until_ns = max([max(doubts) for doubts in self._by_master.values()])
+
+    def note_other(self, until_ns: int, master: int) -> None:
+        """Note that a master may not remember the releases before this time; whether it votes is decided elsewhere."""
+        self._others[master] = until_ns
+
+    def kept(self, master: int, asked_ns: int) -> bool:
+        """Return whether a master has the memory of the time when a lease was asked for, as far as is known."""
+        return asked_ns >= self._others.get(master, 0) and not self.of(master, asked_ns)
 
     def of(self, master: int, asked_ns: int) -> bool:
         """Return whether the vote of a master for a lease that was asked for at this time may be void."""

@@ -76,7 +76,8 @@ class Releasing:
             if self._handed_off():
                 self._rest = ENDED
             return False
-        self._ballot = policy.ballot(hold.releasing(), self._started_ns + self._wait_ns)
+        command = hold.unanswered if self._resent else hold.releasing()
+        self._ballot = policy.ballot(command, self._started_ns + self._wait_ns)
         return True
 
     def _begin_release(self) -> None:
@@ -106,8 +107,12 @@ class Releasing:
 
     def _go_on(self) -> Steps:
         """Send the release, and send it again while it has no verdict; others of this client may wait meanwhile."""
-        # The same command again: after an interrupt in another thread, the hold may have a new lease.
-        command = self._hold.releasing() if self._ballot is None else self._ballot.command
+        # The same command again: it says where it may have been obeyed. And after an interrupt in another thread, the
+        # hold may have a new lease.
+        if self._ballot is not None:
+            command = self._ballot.command
+        else:
+            command = self._hold.unanswered if self._resent else self._hold.releasing()
         while True:
             self._ballot = self._policy.ballot(command, self._started_ns + self._wait_ns)
             # The release is sent before `leave` calls the next waiter. So the commands of that waiter follow it.
@@ -127,8 +132,8 @@ class Releasing:
         self._begin_release()
         if self._queues.by_key and self._handed_off():
             return
-        self._ballot = self._policy.ballot(self._hold.releasing())
-        if not self._late and not self._resent:
+        self._ballot = self._policy.ballot(self._hold.unanswered if self._resent else self._hold.releasing())
+        if not self._late:
             self._ballot.released_lock = released_lock
         yield Send([self._ballot])
         self._queues.leave(self._hold, self._started_ns, not self._late)

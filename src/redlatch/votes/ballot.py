@@ -29,6 +29,8 @@ class Ballot:
         reopened: whether the submitter waits again after the result (see `reopen`).
         waiter: the object that the driver wakes when the ballot is decided, or None.
         behind: a ballot that is submitted directly after this one, or None. Of a repair, the extension before it.
+        refusers: a bit mask of the masters that voted no on a release.
+        unsent: a bit mask of the masters to which nothing was sent before, because their links were down.
         released_lock: the lock that this ballot releases without waiting, or None. The driver reports the lock as lost
             if the release is refused.
         resent: a bit mask of the masters that were sent the full text of the script.
@@ -47,11 +49,13 @@ class Ballot:
         "hurry_ns",
         "no",
         "quorum",
+        "refusers",
         "released_lock",
         "reopened",
         "resent",
         "silent",
         "size",
+        "unsent",
         "until_ns",
         "waiter",
         "yes",
@@ -72,6 +76,8 @@ class Ballot:
         self.yes = 0
         self.no = 0
         self.failed = 0
+        self.refusers = 0
+        self.unsent = 0
         self.answers: dict[int, Any] | None = None
         self.causes: dict[int, BaseException] | None = None
         self.silent: tuple[int, ...] = ()
@@ -86,7 +92,8 @@ class Ballot:
         Three kinds of ballots have other rules:
 
           * A release is settled when one kind of vote has decided it, or when all votes have come. A "no" also counts
-            as an answer: that master does not hold the key with our token.
+            as an answer: that master does not hold the key with our token. If it may be the work of an earlier copy, a
+            caller waits for all votes.
           * A `Look` or `Called` is settled when a quorum of masters voted yes or will push a change of the key.
           * A ballot that was reopened after its result has another rule (`settled_again`).
         """
@@ -106,7 +113,9 @@ class Ballot:
                 or against > lost
                 or (self.yes + undecided >= self.quorum and against + undecided > lost)
             )
-        if self.yes >= self.quorum or self.no > lost or self.failed > lost:
+        if self.yes >= self.quorum or self.failed > lost:
+            return True
+        if self.no > lost and (not self.command.tried or self.released_lock is not None):
             return True
         against = self.no + self.failed
         return against + self.yes >= self.size if self.command.releases else against > lost

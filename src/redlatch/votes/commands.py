@@ -81,9 +81,10 @@ class Command:
             token was made. No server knows the token earlier.
         ttl_ms: for how long a yes vote makes the key live, in milliseconds; 0 if it does not. Under a guard a master
             that may forget such a key must know this ttl first (see `wire.engine`).
+        tried: for a release, a bit mask of the masters that may have obeyed a copy of it whose answer is not known.
     """
 
-    __slots__ = ("key", "meaning", "no", "releases", "since_ns", "token", "ttl_ms", "yes", "yes_line")
+    __slots__ = ("key", "meaning", "no", "releases", "since_ns", "token", "tried", "ttl_ms", "yes", "yes_line")
 
     def __init__(self, key: bytes, token: bytes, since_ns: int) -> None:
         self._concern(key, token, since_ns)
@@ -98,6 +99,7 @@ class Command:
         self.token = token
         self.since_ns = since_ns
         self.ttl_ms = 0
+        self.tried = 0
 
     def payload(self, dialect: int) -> bytes:
         """Return the bytes of the command for a server of this dialect."""

@@ -24,7 +24,8 @@ Rules:
     `quorum.repair`).
   * A release is never forgotten. A link owes a release if the connection broke before the reply came, or if the release
     came while the link was down. The link sends it first on its next connection. If there is no next connection, the
-    ttl of the key bounds the wait.
+    ttl of the key bounds the wait. A master that has obeyed one copy of a release says "no" to the next one, so the
+    ballot and the command note where that may have happened (`unsent`, `tried`; see `quorum.outcome.refusers`).
   * An exception may leave an operation half done: in pure Python, Ctrl-C can strike anywhere. `torn` then stays set.
     The next operation, or `mend`, closes every connection, since the FIFOs can no longer be trusted. So the engine
     deals with each item first and forgets it afterwards; at worst it does something twice.
@@ -113,7 +114,7 @@ class Fleet:
         links: the links.
         size: the number of links.
         decided: the ballots with a waiter that were decided since the driver last looked.
-        lost: the refused releases without a waiter. Their locks had been lost before.
+        lost: the refused releases without a waiter. Their locks may have been lost before.
         fallen: (link, its socket or None) of each link that broke since the driver last looked.
         changed: (index, key or None for all keys) of each change that a master pushed.
         torn: whether an operation is under way, or was left half done by an exception.
@@ -293,12 +294,12 @@ class Fleet:
         link.dialect = dialect
         link.full_from = -1
         link.up, link.dialling = True, False
-        for command in link.owed.values():
-            self._send_on(link, self.ballot_of(command))
+        waited = self._send_owed(link) if link.owed else ()
         # Cleared only now: an interrupt may make the link send a release twice, but never lose one.
         link.owed = {}
         while link.parked:
-            self._send_on(link, link.parked[0])
+            if link.parked[0] not in waited:
+                self._send_on(link, link.parked[0])
             link.parked.popleft()
         # Many commands may have waited for the connection. That does not mean that the master has stopped.
         link.full_at = -1
@@ -306,6 +307,27 @@ class Fleet:
             self._raise(link, link.pulse.wanted_ms)
         self._survey()
         self._end()
+
+    def _send_owed(self, link: Link) -> set[Ballot]:
+        """Send the releases that a link owes; return the parked ballots that take the answers of some of them.
+
+        Any other answer reaches no caller. Unless it is a "no", the "no" to a later copy may be the work of this one.
+        """
+        parked = {ballot.command: ballot for ballot in link.parked if ballot.command.releases}
+        waited: set[Ballot] = set()
+        for owed in link.owed.values():
+            command = owed.command
+            if owed.released_lock is not None:
+                self._send_on(link, owed)
+            elif command in parked:
+                waited.add(parked[command])
+                self._send_on(link, parked[command])
+            else:
+                ballot = self.ballot_of(command)
+                ballot.unsent = ~command.tried & 1 << link.index
+                command.tried |= 1 << link.index
+                self._send_on(link, ballot)
+        return waited
 
     def _observe(self, link: Link, monitor: Any) -> None:
         """Begin to send pulses on a new connection. Without a monitor it never votes on a ttl in a guarded fleet."""
@@ -752,6 +774,8 @@ class Fleet:
         elif reply is command.no or (type(reply) is type(command.no) and reply == command.no):
             link.advance()
             ballot.no += 1
+            if command.releases:
+                self._note_refusal(link.index, ballot)
             self._tally(ballot)
         elif command.meaning == TIME and (found := read_pulse(reply)) is not None:
             link.advance()
@@ -776,6 +800,11 @@ class Fleet:
         if self.resent and ballot.resent:
             self._stir(link, ballot)
         return True
+
+    def _note_refusal(self, index: int, ballot: Ballot) -> None:
+        ballot.refusers |= 1 << index
+        # A master that was sent nothing before has not obeyed the first copy that it has received.
+        ballot.command.tried &= ~(ballot.unsent & 1 << index)
 
     def _stir(self, link: Link, ballot: Ballot) -> None:
         """Report the change by a resent script. A server pushes no invalidation for changes by our own connection."""
@@ -831,8 +860,11 @@ class Fleet:
     def _fail_unsent(self, link: Link, ballot: Ballot) -> None:
         """Count a failed vote for a link that was sent nothing; keep a release if its master may hold the key."""
         command = ballot.command
+        ballot.unsent |= 1 << link.index
         if command.releases and command.since_ns <= link.lost_ns:
-            link.owe(command, self.max_owed)
+            link.owe(ballot, self.max_owed)
+            if ballot.released_lock is not None:
+                return
         self._failed(link, ballot, link.cause)
 
     def _tally(self, ballot: Ballot) -> None:
@@ -885,8 +917,10 @@ class Fleet:
         while link.owing():
             ballot = link.pending[link.head]
             if ballot.command.releases:
-                link.owe(ballot.command, self.max_owed)
-            self._failed(link, ballot, cause)
+                ballot.command.tried |= 1 << link.index
+                link.owe(ballot, self.max_owed)
+            if ballot.released_lock is None:
+                self._failed(link, ballot, cause)
             link.advance()
         self.fallen.append((link, self.wires.detach(link.index)))
         link.reader = None

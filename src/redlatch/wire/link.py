@@ -32,7 +32,7 @@ class Link:
         cut: the number of ballots that were removed from the front of `pending`. `cut + head` replies have ever come.
         pushes: the number of further pushes that are accepted.
         parked: the ballots that came while the connection was being made.
-        owed: the releases whose outcome is unknown, by key and token. Several locks may have one chosen token.
+        owed: the ballots on releases whose outcome is unknown, by key and token. Locks may share a chosen token.
         traits: the results of the handshake, such as run_id and version.
         dialect: the dialect of the server.
         full_from: the number of the first command that was sent in full after scripts turned out to be missing, or -1.
@@ -105,10 +105,10 @@ class Link:
         self.cut += self.head
         self.head = 0
 
-    def owe(self, command: Command, most: int) -> None:
+    def owe(self, ballot: Ballot, most: int) -> None:
         """Keep a release for the next connection, and at most `most` of them: the oldest keys are left to their ttl."""
         owed = self.owed
-        owed[command.key, command.token] = command
+        owed[ballot.command.key, ballot.command.token] = ballot
         if len(owed) > most:
             owed.pop(next(iter(owed)))
 

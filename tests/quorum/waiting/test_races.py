@@ -86,7 +86,8 @@ def test_row_40_an_interrupt_right_after_a_call_leaves_it_decided_and_called(wor
         assert world.head() is entry.hold
     if call is hand_off:
         assert entry is not None and entry.lease is not None
-        assert head.resend_release(head.ticket) is None  # the next holder has the lease, so nothing is released
+        # The next holder has the lease, so nothing is released.
+        assert head.resend_release(head.ticket, world.now) is None
 
 
 def test_row_40_an_entry_that_another_thread_has_called_gets_no_lease(
@@ -107,7 +108,7 @@ def test_row_40_an_entry_that_another_thread_has_called_gets_no_lease(
     monkeypatch.setattr(kind, "move", meanwhile)
     assert not world.hand_off(head)
     assert entry.lease is None
-    assert head.resend_release(head.ticket) is not None  # the head releases its lease as usual
+    assert head.resend_release(head.ticket, world.now) is not None  # the head releases its lease as usual
 
 
 def test_row_40_a_lease_that_comes_while_its_waiter_looks_for_the_head_is_released(world: World) -> None:
@@ -153,7 +154,7 @@ def test_row_37_a_waiter_that_leaves_while_a_lease_is_copied_keeps_none_even_aft
     with pytest.raises(KeyboardInterrupt):
         hand_off(world, head)
     assert entry.lease is None
-    assert head.resend_release(head.ticket) is not None
+    assert head.resend_release(head.ticket, world.now) is not None
 
 
 def test_row_37_a_resent_release_does_not_touch_a_hold_that_was_claimed_meanwhile(
@@ -161,7 +162,8 @@ def test_row_37_a_resent_release_does_not_touch_a_hold_that_was_claimed_meanwhil
 ) -> None:
     head = world.holder()
     ticket, mine = head.ticket, object()
-    assert head.resend_release(ticket) is not None  # as `release` does after an interrupt, and then `__exit__`
+    # As `release` does after an interrupt, and then `__exit__`.
+    assert head.resend_release(ticket, world.now) is not None
 
     def acquire() -> None:
         head.claim(mine)
@@ -169,7 +171,7 @@ def test_row_37_a_resent_release_does_not_touch_a_hold_that_was_claimed_meanwhil
         head.keep(0)
 
     meet(monkeypatch, module("quorum.hold").Hold, "releasing", acquire)
-    assert head.resend_release(ticket) is None
+    assert head.resend_release(ticket, world.now) is None
     assert (head.ticket, head.token) == (mine, b"mine") and head.held(world.now)
 
 
@@ -178,7 +180,7 @@ def test_row_37_a_resent_release_sends_nothing_for_a_lease_that_is_handed_off_me
 ) -> None:
     head, entry = world.holder(), world.waiter()
     meet(monkeypatch, module("quorum.hold").Hold, "releasing", lambda: hand_off(world, head))
-    assert head.resend_release(head.ticket) is None
+    assert head.resend_release(head.ticket, world.now) is None
     assert entry.lease is not None
 
 
@@ -190,7 +192,7 @@ def test_row_37_a_lease_for_which_a_release_was_sent_meanwhile_is_not_handed_off
     head.begin_release(world.now)
 
     def resend() -> None:
-        assert head.resend_release(head.ticket) is not None
+        assert head.resend_release(head.ticket, world.now) is not None
 
     meet(monkeypatch, module("quorum.waiting.queues").WaitQueue, "move", resend)
     assert not world.hand_off(head)

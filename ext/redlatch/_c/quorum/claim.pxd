@@ -1,5 +1,7 @@
 # Types for src/redlatch/quorum/claim.py when it is compiled. The fields are described there.
 
+from redlatch._c.votes.commands cimport Command
+
 
 cdef class Claim:
     cdef readonly object name
@@ -8,6 +10,8 @@ cdef class Claim:
     cdef public object entered
     cdef public int others
     cdef public bint awaited
+    cdef readonly long long let_go_ns
+    cdef readonly Command unanswered  # or None
 
     cdef _begin(self, name)
     cdef _to_claimed(self, ticket)
@@ -16,8 +20,8 @@ cdef class Claim:
     cpdef to_waiting(self)
     cdef _to_asking(self)
     cdef _to_held(self)
-    cdef bint _to_releasing(self) except -1
-    cpdef to_unconfirmed(self)
-    cdef bint _to_resent(self, ticket)
+    cdef bint _to_releasing(self, long long now_ns) except -1
+    cpdef to_unconfirmed(self, Command command)
+    cdef bint _to_resent(self, ticket, Command command, long long now_ns)
     cdef bint _to_undoing(self, ticket)
     cdef _to_free(self)

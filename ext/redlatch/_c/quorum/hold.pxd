@@ -63,7 +63,8 @@ cdef class Hold(Claim):
     cpdef Command undoing(self, ticket)
     cpdef end_undoing(self, ticket)
     cpdef tuple begin_release(self, long long now_ns)
-    cpdef Command resend_release(self, ticket)
+    @cython.locals(command=Command)
+    cpdef Command resend_release(self, ticket, long long now_ns)
     cpdef bint held(self, long long now_ns)
 
 

@@ -3,6 +3,7 @@
 cimport cython
 
 from redlatch._c.votes.ballot cimport Ballot
+from redlatch._c.votes.commands cimport Command
 from redlatch._c.quorum.effects cimport Send
 from redlatch._c.quorum.figures cimport Figures
 from redlatch._c.quorum.hold cimport Hold
@@ -25,7 +26,7 @@ cdef class Releasing:
     cdef object _rest  # a generator, or None
 
     cdef _begin(self, Policy policy, WaitQueues queues, Hold hold, long long wait_ns)
-    @cython.locals(policy=Policy, hold=Hold)
+    @cython.locals(policy=Policy, hold=Hold, command=Command)
     cdef bint _begun(self) except -1
     cdef _begin_release(self)
     @cython.locals(policy=Policy, hold=Hold, figures=Figures)

@@ -15,6 +15,8 @@ cdef class Ballot:
     cdef public int yes
     cdef public int no
     cdef public int failed
+    cdef public long long refusers
+    cdef public long long unsent
     cdef public bint decided
     cdef public dict causes
     cdef public tuple silent

@@ -15,6 +15,7 @@ cdef class Command:
     cdef public bytes token
     cdef public long long since_ns
     cdef public long long ttl_ms
+    cdef public long long tried
 
     cdef _concern(self, bytes key, bytes token, long long since_ns)
     cpdef bytes payload(self, int dialect)

@@ -71,6 +71,8 @@ cdef class Fleet:
     cdef _pulse(self, long long now_ns)
     @cython.locals(now=cython.longlong, wanted_ms=cython.longlong)
     cdef bint _beat(self, Link link, Ballot ballot, long long server_us, long long horizon_ms) except -1
+    @cython.locals(command=Command, ballot=Ballot, owed=Ballot)
+    cdef set _send_owed(self, Link link)
     @cython.locals(now=cython.longlong)
     cdef _observe(self, Link link, monitor)
     @cython.locals(ballot=Ballot)
@@ -110,6 +112,7 @@ cdef class Fleet:
     cdef _repair(self, Link link, Ballot ballot)
     @cython.locals(ballot=Ballot)
     cdef _suspect(self, long long now_ns)
+    cdef _note_refusal(self, int index, Ballot ballot)
     cdef _stir(self, Link link, Ballot ballot)
     @cython.locals(ballot=Ballot)
     cdef _drop(self, Link link, cause)

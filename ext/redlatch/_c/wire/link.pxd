@@ -18,7 +18,7 @@ cdef class Link:
     cdef public Py_ssize_t head
     cdef public long long pushes
     cdef public object parked      # deque of Ballot
-    cdef public dict owed          # (key, token): Command
+    cdef public dict owed          # (key, token): Ballot
     cdef public object traits
     cdef public int dialect
     cdef public long long full_from
@@ -43,6 +43,6 @@ cdef class Link:
     cpdef Py_ssize_t owing(self) except -1
     cpdef advance(self)
     cpdef cut_front(self)
-    cpdef owe(self, Command command, Py_ssize_t most)
+    cpdef owe(self, Ballot ballot, Py_ssize_t most)
     cpdef bint has_undone(self, Command command) except -1
     cpdef bint waits_for(self, Ballot ballot) except -1
