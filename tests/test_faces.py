@@ -51,6 +51,7 @@ TRANSLATED = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
 # The words that differ in the docstrings of the asyncio face; all others are the same.
 WORDS = {
     "AsyncSemaphore": "Semaphore",
+    "Awaitable[object] | None] | None": "None] | None",
     "AsyncPlainOptions": "PlainOptions",
     "AsyncOptions": "Options",
     "AsyncRLock": "RLock",
@@ -73,7 +74,7 @@ WORDS = {
 
 
 # The options that only one face has: an event loop releases the GIL by itself, and a thread cannot be cancelled.
-ONLY_ONE = r"gil_patience: .*? 0: never\. |cancel_on_loss: .*? Default False\. "
+ONLY_ONE = r"gil_patience: .*? 0: never\. |cancel_on_loss: .*? Default False\. |It may be a coroutine function.*?\. "
 ONE_FACE_ONLY = {"gil_patience", "cancel_on_loss"}
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.faces import PATIENCE, Face, ask, await_true
 from support.forked import in_child
 
-from redlatch import ConfigurationError, Histogram, LockLost, QuorumUnavailable
+from redlatch import AlreadyHeld, ClientClosed, ConfigurationError, Histogram, LockLost, QuorumUnavailable
 from redlatch.stats import BUCKETS
 from redlatch.testing import embedded
 
@@ -35,6 +35,55 @@ def test_every_end_of_an_acquire_is_counted(connect: Face, three: list[str], nam
     assert (stats.held, stats.waiting, stats.unavailable, stats.cancelled) == (1, 0, 0, 0)
     assert 0 < stats.acquire_time.sum < PATIENCE
     assert other.stats().hold_time.count == 1
+
+
+@pytest.mark.parametrize("call", ["acquire", "acquire_many"])
+def test_an_acquire_of_a_closed_client_counts_as_cancelled(
+    connect: Face, three: list[str], name: str, call: str
+) -> None:
+    client = connect(three)
+    lock = client.lock(name)
+    client.connect()
+    client.close()
+    with pytest.raises(ClientClosed):
+        client.acquire_many([name]) if call == "acquire_many" else lock.acquire()
+    assert client.stats().cancelled == 1
+
+
+def test_an_acquire_whose_lock_object_is_in_use_counts_as_cancelled(connect: Face, three: list[str], name: str) -> None:
+    client = connect(three)
+    lock = client.lock(name, ttl=LONG)
+    assert lock.acquire()
+    with pytest.raises(AlreadyHeld):
+        lock.acquire()
+    stats = client.stats()
+    assert (stats.acquired, stats.cancelled) == (1, 1)
+
+
+def test_a_loss_that_a_release_has_counted_is_not_counted_with_its_report(
+    connect: Face, three: list[str], name: str
+) -> None:
+    client = connect(three)
+    lock = client.lock(name, ttl=0.05)
+    assert lock.acquire()
+    await_true(lambda: not lock.remaining())
+    with pytest.raises(LockLost) as caught:
+        lock.release(wait=False)
+    # As the rate limiter of dramatiq does.
+    lock._report_loss(caught.value.reason)
+    assert dict(client.stats().lost) == {"expired": 1}
+
+
+def test_a_lock_that_is_left_to_run_out_counts_as_lost_once(connect: Face, three: list[str], name: str) -> None:
+    client = connect(three)
+    lock = client.lock(name, ttl=0.2)
+    assert lock.acquire()
+    # As the lock of a transaction whose commit is in doubt.
+    lock._report_loss("the commit is in doubt")
+    await_true(lambda: not lock.remaining())
+    with pytest.raises(LockLost):
+        lock.release()
+    assert dict(client.stats().lost) == {"other": 1}
 
 
 def test_a_forked_child_holds_no_locks(connect: Face, three: list[str], name: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
@@ -286,8 +286,8 @@ class AsyncClient(BaseClient):
         wait_release: whether the end of ``async with`` waits for the answer to the release. Default True.
         on_lost: called with the lock and the reason, in the event loop, when a lock is lost: its key is gone on a
             majority of masters, its validity is over, or the answers to a release without waiting say that it was lost
-            before. Default: a warning in the log, for locks with `auto_renew`, for locks whose `lost` was used, and for
-            releases without waiting.
+            before. It may be a coroutine function, which the loop awaits in a task of its own. Default: a warning in
+            the log, for locks with `auto_renew`, for locks whose `lost` was used, and for releases without waiting.
         wakeups: "auto" makes the masters push the release of a lock that a waiter waits for (CLIENT TRACKING), if they
             can. "poll" tries again after the pauses of `retry`. Default "auto".
         handoff: for how long a lease may pass from one waiter of this client to the next without a command to the
@@ -330,7 +330,7 @@ class AsyncClient(BaseClient):
         attempt_timeout: float | None = None,
         retry: Retry | None = None,
         wait_release: bool = True,
-        on_lost: Callable[[AsyncLock, str], object] | None = None,
+        on_lost: Callable[[AsyncLock, str], Awaitable[object] | None] | None = None,
         wakeups: Wakeups = "auto",
         handoff: Handoff | None = None,
         max_waiters: int | None = None,
@@ -381,8 +381,8 @@ class AsyncClient(BaseClient):
                 to compare (`AsyncLock.fence`). Default False.
             fair: whether the waiters of all processes are served in the order in which they came, as for `fair_lock`.
                 Default False.
-            on_lost: called with the lock and the reason, in the event loop, when the lock is lost. Default: the
-                `on_lost` of the client.
+            on_lost: called with the lock and the reason, in the event loop, when the lock is lost. It may be a
+                coroutine function. Default: the `on_lost` of the client.
             cancel_on_loss: whether a loss of the lock cancels the body of the ``async with``, which then raises
                 `LockLost`. Default False.
             group: the group of locks in whose figures this one counts (`AsyncClient.stats`), such as "orders". There

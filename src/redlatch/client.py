@@ -324,7 +324,7 @@ class Client(BaseClient):
         attempt_timeout: float | None = None,
         retry: Retry | None = None,
         wait_release: bool = True,
-        on_lost: Callable[[Lock, str], object] | None = None,
+        on_lost: Callable[[Lock, str], None] | None = None,
         wakeups: Wakeups = "auto",
         handoff: Handoff | None = None,
         max_waiters: int | None = None,

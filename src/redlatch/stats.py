@@ -73,7 +73,8 @@ class LockStats:
         busy: how many were refused at once: another holder had the lock, or the queue of this client was full.
         timed_out: how many ended with their timeout while another holder had the lock.
         unavailable: how many ended with QuorumUnavailable.
-        cancelled: how many were ended by something else: a cancelled task, Ctrl-C, or a client that was closed.
+        cancelled: how many were ended by something else: a cancelled task, Ctrl-C, a closed client, or a lock
+            object that was in use.
         hand_offs: how many releases handed the lease to the next waiter of this client.
         split_votes: how many attempts got votes of some masters, but not of a quorum, because others refused.
         renewals: how many extensions have succeeded, those of `auto_renew` and those of `extend`.

@@ -25,13 +25,14 @@ from redlatch.drivers.closing import Closing
 from redlatch.drivers.lifetime import linger_at_exit
 from redlatch.drivers.lookout import Lookout
 from redlatch.drivers.upkeep import Question, Renewal, ReportThreads, work_of
-from redlatch.errors import LockError
+from redlatch.errors import AlreadyHeld, LockError
 from redlatch.guard.handover import Successor
 from redlatch.masters.master import Master
 from redlatch.quorum.upkeep import Term
 from redlatch.quorum.upkeep_schedule import LONGEST_NS
 
 from ..quorum.claim import HELD
+from ..quorum.counting import count_failure
 from ..quorum.effects import Answer, Send, Steps
 from ..quorum.hold import Hold
 from ..quorum.policy import Policy
@@ -86,7 +87,11 @@ class Driver(Session):
         Raises:
             AlreadyHeld, and what `run` does.
         """
-        hold.claim(ticket)
+        try:
+            hold.claim(ticket)
+        except AlreadyHeld as error:
+            count_failure(self._policy, [hold], error)
+            raise
         self.run(self.acquiring(hold, ttl_ms, timeout))
         return hold.state == HELD
 
@@ -109,11 +114,11 @@ class Driver(Session):
             LockError: the generator raised it.
         """
         self._leader.enter()
-        if not self._connected:
-            self.connect()
-        elif not self._standing.usable:
-            self._connections.check()
         try:
+            if not self._connected:
+                self.connect()
+            elif not self._standing.usable:
+                self._connections.check()
             return self._perform(steps)
         except BaseException:
             try:

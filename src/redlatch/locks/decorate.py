@@ -182,6 +182,8 @@ def locking(
 ) -> Callable[[AnyFunction], AnyFunction]:
     """Return a decorator for plain functions, which use the lock of a `Client`."""
     check_template(template)
+    # Making a lock checks the options, and sends nothing.
+    make("any name", ttl, options)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         _refuse_others(function)
@@ -207,6 +209,8 @@ def async_locking(
 ) -> Callable[[AnyFunction], AnyFunction]:
     """Return a decorator for coroutine functions, which use the lock of an `AsyncClient`."""
     check_template(template)
+    # Making a lock checks the options, and sends nothing.
+    make("any name", ttl, options)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         _refuse_others(function)

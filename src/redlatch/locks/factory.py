@@ -34,16 +34,8 @@ from .batch import AnyLock
 from .latch import SUFFIX as LATCH_SUFFIX
 from .latch import TTL_MS as LATCH_TTL_MS
 from .lock import Shared
-from .options import (
-    AsyncPlainOptions,
-    PlainOptions,
-    check_client,
-    check_group,
-    check_on_lost,
-    check_options,
-    check_waiting,
-    several,
-)
+from .on_lost import OnLost, on_lost_of
+from .options import AsyncPlainOptions, PlainOptions, check_client, check_group, check_options, check_waiting, several
 
 # At run time `impl` provides the build.
 if TYPE_CHECKING:
@@ -70,7 +62,7 @@ class BaseClient:
         attempt_timeout: float | None,
         retry: Retry | None,
         wait_release: bool,
-        on_lost: Callable[[Any, str], object] | None,
+        on_lost: OnLost | None,
         wakeups: str,
         handoff: Handoff | None,
         max_waiters: int | None,
@@ -85,7 +77,9 @@ class BaseClient:
         **options: Any,
     ) -> None:
         heartbeat_ns = int(config.heartbeat_of(heartbeat) * SECOND)
-        check_client(drift_factor, retry, wait_release, on_lost)
+        check_client(drift_factor, retry, wait_release)
+        self._awaits = driver == "aio"
+        lost = on_lost_of(on_lost, self._awaits)
         check_waiting(wakeups, handoff, max_waiters, refuse_late)
         if guard is not None and not isinstance(guard, Guard):
             raise TypeError(f"guard: a redlatch.Guard or None is needed, not {type(guard).__name__}")
@@ -100,7 +94,7 @@ class BaseClient:
         self._label = partial(identity.label_of_now, owner)
         self._scripts = scripts_of(scripts)
         # The options that a lock may have, by name.
-        self._options: dict[str, Any] = (AsyncPlainOptions if driver == "aio" else PlainOptions).__annotations__
+        self._options: dict[str, Any] = (AsyncPlainOptions if self._awaits else PlainOptions).__annotations__
         self._masters = self._masters_of(masters)
         implementation = self._implementation()
         self._key_of: Callable[[bytes, object], bytes] = implementation.module("votes.key").key_of
@@ -132,7 +126,7 @@ class BaseClient:
             **options,
         )
         self._driver.expect_to_run(heartbeat_ns)
-        self._shared = Shared(self._driver, self._policy, wait_release, on_lost, self._no_scripts())
+        self._shared = Shared(self._driver, self._policy, wait_release, lost, self._no_scripts())
 
     # A client takes four things from outside: masters, connections, time and random numbers. A simulation replaces
     # them by overriding `_masters_of`, `_dialler` and `_policy_of`. Clients in memory override `_implementation` and
@@ -313,11 +307,11 @@ class BaseClient:
         lock: AnyLock,
         auto_renew: bool = False,
         max_hold: float | None = None,
-        on_lost: Callable[[Any, str], object] | None = None,
+        on_lost: OnLost | None = None,
         cancel_on_loss: bool = False,
     ) -> None:
         """Set up the renewal and the loss report of a lock, if the options ask for them."""
-        check_on_lost(on_lost)
+        on_lost = on_lost_of(on_lost, self._awaits)
         seconds = config.seconds_of("max_hold", max_hold)
         if seconds is not None and not auto_renew:
             raise ConfigurationError("max_hold: it limits auto_renew=True, so give both")

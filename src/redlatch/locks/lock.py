@@ -13,11 +13,11 @@ from .. import config, impl
 from ..errors import ClientForked, LockError, LockLost, NotOwned
 from ..holder import Holder
 from ..quorum.claim import FREE, HELD
-from ..quorum.counting import figures_of
+from ..quorum.counting import count_end, count_lost_release
 from ..quorum.effects import Steps
 from ..quorum.hold import Hold
 from ..quorum.inquiry import holder_of
-from ..quorum.losses import FORGOTTEN, RAN_OUT, RELEASED, label_of
+from ..quorum.losses import LOST_BEFORE, RAN_OUT, RELEASED
 from ..quorum.outcome import loss, was_released
 from ..quorum.policy import Policy
 from ..quorum.upkeep import Term, Upkeep
@@ -242,9 +242,7 @@ class BaseLock(Core):
             reason = RAN_OUT if upkeep is None else upkeep.why_over(policy.clock.now())
         return loss(reason, self._hold)
 
-    def _report_loss(
-        self, reason: str = "a quorum had forgotten it before it was released", term: Term | None = None
-    ) -> None:
+    def _report_loss(self, reason: str = LOST_BEFORE, term: Term | None = None) -> None:
         """Report the loss of this lock to `on_lost` or to the log; the drivers call this.
 
         Args:
@@ -257,9 +255,10 @@ class BaseLock(Core):
             # From here on an interrupt is logged, with the loss.
             if term is not None:
                 term.reported = True
+            elif reason == LOST_BEFORE:
+                count_lost_release(self._shared.policy, self._hold)
             else:
-                # Only now the answers to a release that nobody waited for have said so.
-                figures_of(self._shared.policy, self._hold).lose(label_of(FORGOTTEN))
+                count_end(self._shared.policy, self._hold, self._shared.policy.clock.now(), reason)
             if on_lost is None:
                 logger.warning("lock %r was lost: %s", self.name, reason)
             else:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, ForwardRef, Literal, TypedDict, TypeVar
 
 import redis
@@ -29,19 +29,25 @@ SLOTS = b"\0slots"
 _DEFAULTS = {"auto_renew": False, "cancel_on_loss": False, "fence": False, "fair": False}
 
 
-class Options(TypedDict, total=False):
-    """The options of all locks of a `Client`."""
+class CommonOptions(TypedDict, total=False):
+    """The options of all locks."""
 
     timeout: float | None
     auto_renew: bool
     max_hold: float | None
-    on_lost: Callable[[Any, str], object] | None
     group: str | None
 
 
-class AsyncOptions(Options, total=False):
+class Options(CommonOptions, total=False):
+    """The options of all locks of a `Client`."""
+
+    on_lost: Callable[[Any, str], None] | None
+
+
+class AsyncOptions(CommonOptions, total=False):
     """The options of all locks of an `AsyncClient`."""
 
+    on_lost: Callable[[Any, str], Awaitable[object] | None] | None
     cancel_on_loss: bool
 
 
@@ -133,7 +139,7 @@ def check_permits(permits: object) -> None:
         raise ConfigurationError(f"permits: 1 to 1,000,000 are needed; got {permits}")
 
 
-def check_client(drift_factor: object, retry: object, wait_release: object, on_lost: object) -> None:
+def check_client(drift_factor: object, retry: object, wait_release: object) -> None:
     """Refuse options that have a wrong type or are out of range."""
     if isinstance(drift_factor, bool) or not isinstance(drift_factor, (int, float)):
         raise TypeError(f"drift_factor: a number is needed, not {type(drift_factor).__name__}")
@@ -143,13 +149,6 @@ def check_client(drift_factor: object, retry: object, wait_release: object, on_l
         raise TypeError(f"retry: a redlatch.Retry is needed, not {type(retry).__name__}")
     if not isinstance(wait_release, bool):
         raise TypeError(f"wait_release: True or False is needed, not {type(wait_release).__name__}")
-    check_on_lost(on_lost)
-
-
-def check_on_lost(on_lost: object) -> None:
-    """Refuse a callback that cannot be called."""
-    if on_lost is not None and not callable(on_lost):
-        raise TypeError(f"on_lost: a callable or None is needed, not {type(on_lost).__name__}")
 
 
 def check_group(group: object) -> None:

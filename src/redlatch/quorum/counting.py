@@ -1,6 +1,7 @@
-"""When figures are counted: each lease ends once, and so does each acquire of a batch.
+"""When figures are counted: each lease ends once, and so does each call that acquires, even if it never begins.
 
-`Attempt` counts the acquires of single locks. Compiled as `redlatch._c.quorum.counting`, too (see `redlatch._c`).
+`Attempt` counts the acquires of single locks, except for one whose lock object is in use. Compiled as
+`redlatch._c.quorum.counting`, too (see `redlatch._c`).
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from redlatch.errors import QuorumUnavailable
-from redlatch.quorum.losses import label_of
+from redlatch.quorum.losses import LOST_BEFORE, label_of
 
 from ..votes.ballot import Ballot
 from .claim import HELD
@@ -38,6 +39,11 @@ def count_end(policy: Policy, hold: Hold, ended_ns: int, lost: str = "") -> None
             figures.lose(label_of(lost))
 
 
+def count_lost_release(policy: Policy, hold: Hold) -> None:
+    """Count the loss of a lease whose end was counted as a release, because nobody waited for the answers."""
+    figures_of(policy, hold).lose(label_of(LOST_BEFORE))
+
+
 def count_split(policy: Policy, hold: Hold, ballot: Ballot) -> None:
     """Count an attempt that has not won, if some masters agreed and others refused."""
     if ballot.yes > 0 and ballot.no > 0:
@@ -61,7 +67,7 @@ def count_acquires(policy: Policy, holds: list[Hold], began_ns: int, at_once: bo
 
 
 def count_failure(policy: Policy, holds: list[Hold], error: BaseException) -> None:
-    """Count the acquires of a batch that an error has ended: the caller undoes all of them."""
+    """Count acquires that an error has ended."""
     for hold in holds:
         figures = figures_of(policy, hold)
         if isinstance(error, QuorumUnavailable):
@@ -71,7 +77,7 @@ def count_failure(policy: Policy, holds: list[Hold], error: BaseException) -> No
 
 
 class CountedSteps:
-    """The steps of a batch, which counts each of its acquires once: also if it is interrupted, or never begins.
+    """The steps of a batch, which counts each of its acquires once, even if it is interrupted, or never begins.
 
     Args:
         steps: the generator.

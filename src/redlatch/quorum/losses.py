@@ -11,6 +11,9 @@ RAN_OUT, FORGOTTEN, RELEASED, HELD_LONGEST, STALLED = (
     "its process, or event loop, had not run for",
 )
 
+# The answers to a release that nobody waited for have said so.
+LOST_BEFORE = "a quorum had forgotten it before it was released"
+
 # The masters have pushed a change of the key, and then said that it is gone.
 KEY_GONE = "a majority of masters reported that its key is gone"
 
@@ -23,6 +26,7 @@ OTHER = "other"
 _LABELS = {
     RAN_OUT: "expired",
     FORGOTTEN: "forgotten",
+    LOST_BEFORE: "forgotten",
     KEY_GONE: "forgotten",
     KEPT_OUT: "forgotten",
     HELD_LONGEST: "max_hold",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from redlatch import aio
@@ -62,7 +62,7 @@ class AsyncClient(OnDatabase, aio.AsyncClient):
         attempt_timeout: float | None = DEFAULT_ATTEMPT,
         retry: Retry = DEFAULT_RETRY,
         wait_release: bool = True,
-        on_lost: Callable[[AsyncLock, str], object] | None = None,
+        on_lost: Callable[[AsyncLock, str], Awaitable[object] | None] | None = None,
         wakeups: Wakeups = "auto",
         handoff: Handoff | None = None,
         max_waiters: int | None = None,

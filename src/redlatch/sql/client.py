@@ -61,7 +61,7 @@ class Client(OnDatabase, client.Client):
         attempt_timeout: float | None = DEFAULT_ATTEMPT,
         retry: Retry = DEFAULT_RETRY,
         wait_release: bool = True,
-        on_lost: Callable[[Lock, str], object] | None = None,
+        on_lost: Callable[[Lock, str], None] | None = None,
         wakeups: Wakeups = "auto",
         handoff: Handoff | None = None,
         max_waiters: int | None = None,

@@ -9,7 +9,9 @@ from typing import Any
 
 from redlatch.client import Client
 from redlatch.config import seconds_of
+from redlatch.errors import AlreadyHeld
 from redlatch.quorum.claim import HELD
+from redlatch.quorum.counting import count_failure
 from redlatch.quorum.effects import Steps
 from redlatch.quorum.hold import Hold
 from redlatch.testing.memory.control import MemoryControl
@@ -24,7 +26,11 @@ class ThreadMemoryDriver(MemoryDriver):
 
     def acquire(self, hold: Hold, ttl_ms: int, timeout: float | None, ticket: object) -> bool:
         """Claim a hold and try to win its lock; as `redlatch.drivers.threads.Driver.acquire`."""
-        hold.claim(ticket)
+        try:
+            hold.claim(ticket)
+        except AlreadyHeld as error:
+            count_failure(self._policy, [hold], error)
+            raise
         self.run(self.acquiring(hold, ttl_ms, timeout))
         return hold.state == HELD
 
