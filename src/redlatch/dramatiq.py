@@ -39,6 +39,7 @@ from .errors import LockLost, NotOwned
 from .locks.owner import of_threads, running_task
 from .quorum.policy import Retry
 from .votes.units import SECOND
+from .wire.net import now_ns
 
 __all__ = ["RedlatchBackend"]
 
@@ -124,12 +125,12 @@ class RedlatchBackend(RateLimiterBackend):
     def wait(self, key: str, timeout: int | None) -> bool:
         """Wait for the event of a key; return whether it came before the timeout in milliseconds (None: for ever)."""
         event = self._client.lock(key)
-        end = None if timeout is None else time.monotonic() + timeout / 1000
+        end = None if timeout is None else now_ns() / SECOND + timeout / 1000
         for attempt in itertools.count():
             if event.locked():
                 return True
             pause = self._retry.pause_ns(attempt, random.random()) / SECOND
-            left = pause if end is None else end - time.monotonic()
+            left = pause if end is None else end - now_ns() / SECOND
             if left <= 0:
                 return False
             time.sleep(min(pause, left))

@@ -136,7 +136,7 @@ def test_row_69_an_awaitable_that_a_plain_function_returns_in_a_client_for_threa
     url: str, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR, "redlatch")
-    with Client(url, on_lost=lambda *args: coroutine_function(*args)) as client:  # type: ignore[arg-type,return-value]
+    with Client(url, on_lost=lambda *args: coroutine_function(*args)) as client:  # type: ignore[arg-type]
         lock = client.lock(name, ttl=60.0)
         assert lock.acquire()
         lose(url, name)

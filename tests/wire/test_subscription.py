@@ -18,6 +18,7 @@ from support.played_sentinel import PlayedSentinel, message, played
 from redlatch.masters.server import Server
 from redlatch.wire import subscription
 from redlatch.wire.subscription import Allowance, Subscribing, Subscription
+from redlatch.wire.talk import seconds
 
 PATIENCE = 5.0
 
@@ -46,7 +47,7 @@ def read(subscribed: Subscription) -> list[Any]:
 def subscribed(sentinel: PlayedSentinel) -> Iterator[Subscription]:
     """A subscription that has begun."""
     made = Subscription(server_at(sentinel.url))
-    made.attend(time.monotonic())
+    made.attend(seconds())
     # The end of the thread, and then the reply.
     assert read(made) == read(made) == []
     await_true(lambda: sentinel.subscribers)

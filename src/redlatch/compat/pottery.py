@@ -18,7 +18,6 @@ import functools
 import logging
 import os
 import random
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
@@ -29,7 +28,8 @@ import redis
 from ..errors import ConfigurationError, LockError, QuorumUnavailable
 from ..quorum.hold import Hold
 from ..votes.key import key_as_it_is
-from ..votes.units import MILLISECOND
+from ..votes.units import MILLISECOND, SECOND
+from ..wire.net import now_ns
 from . import clients, shared
 
 _original = shared.original("pottery")
@@ -462,14 +462,14 @@ def synchronize(
     def decorate(function: AnyFunction) -> AnyFunction:
         @functools.wraps(function)
         def synchronized(*args: Any, **named: Any) -> Any:
-            lock, began, got = make(), time.monotonic(), None
+            lock, began, got = make(), now_ns() / SECOND, None
             try:
                 with lock:
-                    got = time.monotonic()
+                    got = now_ns() / SECOND
                     return function(*args, **named)
             finally:
-                waited = ((got or time.monotonic()) - began) * 1000
-                held = "never acquired lock" if got is None else f"held for {(time.monotonic() - got) * 1000:.0f} ms"
+                waited = ((got or now_ns() / SECOND) - began) * 1000
+                held = "never acquired lock" if got is None else f"held for {(now_ns() / SECOND - got) * 1000:.0f} ms"
                 logger.info("%s() waited for %s for %d ms; %s", function.__qualname__, lock.key, waited, held)
 
         return synchronized  # type: ignore[return-value]

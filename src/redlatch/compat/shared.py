@@ -19,6 +19,8 @@ from ..locks.lock import note_failure
 from ..masters.clients import check_pool
 from ..masters.settings import is_of_redis_py, telling
 from ..quorum.claim import HELD, RELEASING, UNCONFIRMED
+from ..votes.units import SECOND
+from ..wire.net import now_ns
 
 logger = logging.getLogger("redlatch")
 
@@ -155,17 +157,17 @@ class Trial:
     """
 
     def __init__(self, timeout: float | None, pause: Callable[[], float]) -> None:
-        self._give_up = None if timeout is None else time.monotonic() + timeout
+        self._give_up = None if timeout is None else now_ns() / SECOND + timeout
         self._pause = pause
 
     def left(self) -> float | None:
         """Return the seconds that are left; None for no limit."""
-        return None if self._give_up is None else max(0.0, self._give_up - time.monotonic())
+        return None if self._give_up is None else max(0.0, self._give_up - now_ns() / SECOND)
 
     def pause(self) -> float | None:
         """Return the seconds to wait before the next attempt; None if the timeout ends before that."""
         seconds = self._pause()
-        return None if self._give_up is not None and time.monotonic() + seconds >= self._give_up else seconds
+        return None if self._give_up is not None and now_ns() / SECOND + seconds >= self._give_up else seconds
 
     def acquire(self, lease: Any, failed: Callable[[QuorumUnavailable], object]) -> bool:
         """Acquire the lock and return whether it was acquired.

@@ -33,6 +33,7 @@ from ..client import Client
 from ..errors import ConfigurationError
 from ..health import Health
 from ..masters.listed import masters_of
+from ..wire.talk import seconds
 from . import conf
 from .clients import new_client
 
@@ -114,14 +115,14 @@ def check_caches(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
 
 def look(client: Client) -> Health:
     """Connect a client, and close it when all masters vote or the time is over. Return what it found."""
-    end = time.monotonic() + CONNECT_TIMEOUT
+    end = seconds() + CONNECT_TIMEOUT
     try:
         try:
             client.connect()
         except ConfigurationError:
             # The health says why.
             return client.health()
-        while not (health := client.health()).ready and time.monotonic() < end:
+        while not (health := client.health()).ready and seconds() < end:
             time.sleep(PAUSE)
         return health
     finally:

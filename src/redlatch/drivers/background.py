@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from typing import Any
 
-from redlatch.votes.units import UNBOUNDED
+from redlatch.votes.units import SECOND, UNBOUNDED
 from redlatch.wire.helpers import claim, start_thread
+from redlatch.wire.net import now_ns
 
 logger = logging.getLogger("redlatch")
 
@@ -78,7 +78,7 @@ class BackgroundThread:
         # The new thread pops this, not its creator, because no interrupt strikes in the new thread.
         self._unstarted = [None]
         self._read_asked = self._read_planned = False
-        self._read_at = 0.0
+        self._read_at_ns = 0
         self._attends = False
         self.wake_ns = UNBOUNDED
 
@@ -160,7 +160,7 @@ class BackgroundThread:
 
     def _read(self, driver: Any) -> float | None:
         """Read late replies if that is due; return the seconds until it is, None if nothing was asked for."""
-        if self._read_planned and time.monotonic() >= self._read_at:
+        if self._read_planned and now_ns() >= self._read_at_ns:
             # First: a thread that leaves during the reading asks again.
             self._read_planned = False
             try:
@@ -171,11 +171,11 @@ class BackgroundThread:
                 self._read_asked = True
         if self._read_asked:
             if not self._read_planned:
-                self._read_at = time.monotonic() + PERIOD
+                self._read_at_ns = now_ns() + int(PERIOD * SECOND)
                 # Before the next step: a request between the two is part of this plan.
                 self._read_planned = True
             self._read_asked = False
-        return max(0.0, self._read_at - time.monotonic()) if self._read_planned else None
+        return max(0, self._read_at_ns - now_ns()) / SECOND if self._read_planned else None
 
 
 def run_aside(name: str, work: Callable[..., object], *args: Any) -> bool:

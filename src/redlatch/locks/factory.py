@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import socket
-import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -152,7 +151,7 @@ class BaseClient:
             clock=impl.current.module("wire.net").BootClock(),
             random=random.Random().random,
             tokens=tokens.Tokens(identity.draw_tokens, self._label if self._owner and self._labels else None),
-            fences=policies.Fences(lambda: time.time_ns() // 1000),
+            fences=policies.Fences(identity.wall_us),
             **numbers,
         )
         return policy

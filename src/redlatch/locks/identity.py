@@ -46,4 +46,9 @@ def owner_name(owner: str | None) -> str:
 
 def label_of_now(owner: str | None) -> bytes:
     """Return the label of the tokens of this second; the process may be a fork of the one that made the client."""
-    return label_of(owner_name(owner).encode(), int(time.time()))
+    return label_of(owner_name(owner).encode(), wall_us() // 1_000_000)
+
+
+def wall_us() -> int:
+    """Return microseconds since 1970. Tests may freeze `time.time`, but not the clocks of masters."""
+    return time.clock_gettime_ns(time.CLOCK_REALTIME) // 1000

@@ -9,7 +9,6 @@ Source: https://redis.io/docs/latest/develop/reference/sentinel-clients/
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ from ..masters.server import Server, address_of
 from ..votes.commands import pack
 from ..votes.said import shown
 from .helpers import start_thread
-from .talk import Talk
+from .talk import Talk, seconds
 
 # Seconds for all answers together. With TLS an answer takes four round trips, and the line may be slow.
 TIMEOUT = 1.0
@@ -107,19 +106,19 @@ def _ask_all(group: Group, unanswered: set[int]) -> dict[int, Outcome]:
             except RuntimeError as error:
                 answers[index] = error
                 unanswered.discard(index)
-    until = time.monotonic() + TIMEOUT
+    until = seconds() + TIMEOUT
     agreed = False
     while len(answers) < len(group.sentinels):
         try:
-            index, answer = came.get(timeout=max(0.0, until - time.monotonic()))
+            index, answer = came.get(timeout=max(0.0, until - seconds()))
         except Empty:
             break
         answers[index] = answer
         if not agreed and _agreed(group, answers) is not None:
             agreed = True
-            until = min(until, time.monotonic() + GRACE)
+            until = min(until, seconds() + GRACE)
         elif len(answers) >= group.majority:
-            until = min(until, time.monotonic() + DISPUTE)
+            until = min(until, seconds() + DISPUTE)
     return answers
 
 

@@ -11,7 +11,6 @@ import logging
 import math
 import socket
 import ssl
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +25,7 @@ from ..votes.said import shown
 from .helpers import start_thread
 from .limits import Limits
 from .sentinels import TIMEOUT, login_to
-from .talk import Talk
+from .talk import Talk, seconds
 from .traits import reply_error
 
 logger = logging.getLogger("redlatch")
@@ -53,7 +52,7 @@ class Allowance:
     """How often something may be done: BURST times at once, and then once in PERIOD seconds.
 
     Attributes:
-        due: when it may be done next, by `time.monotonic`.
+        due: when it may be done next, by `talk.seconds`.
     """
 
     def __init__(self) -> None:
@@ -152,7 +151,7 @@ class Subscription:
     Attributes:
         sock: its socket, None without a connection.
         subscribing: the thread that makes the connection, None if there is none.
-        due: when something is to be done: connect, ask for a sign of life, or close. By `time.monotonic`.
+        due: when something is to be done: connect, ask for a sign of life, or close. By `talk.seconds`.
         rests: until when it must not be read.
         news: whether it is a reason to ask the sentinels: it has begun, or brought an announcement.
         allowance: how often it may be the reason.
@@ -195,7 +194,7 @@ class Subscription:
         came: list[Any] = []
         self._try(lambda sock: self._receive(sock, came))
         self._asked = False
-        now = time.monotonic()
+        now = seconds()
         self.rests = now + REST
         self.due = max(self.due, now + SILENCE) if self.sock is not None else self.due
         return came
@@ -212,7 +211,7 @@ class Subscription:
     def fail(self, error: BaseException) -> None:
         """Close the connection, and try again later."""
         self.close()
-        self.due = time.monotonic() + PAUSE
+        self.due = seconds() + PAUSE
         if not self._lost:
             self._lost = True
             logger.info(
@@ -236,7 +235,7 @@ class Subscription:
             return
         self._reader, self._limits = Reader(notEnoughData=_NOTHING, replyError=reply_error), Limits()
         self._asked = False
-        self.due = time.monotonic() + SILENCE
+        self.due = seconds() + SILENCE
 
     def _try(self, use: Callable[[socket.socket], None]) -> None:
         """Use the socket; close it if that fails."""

@@ -16,7 +16,6 @@ import math
 import os
 import select
 import socket
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -27,6 +26,7 @@ from ..votes.said import shown
 from .helpers import claim, start_thread
 from .sentinels import find_master
 from .subscription import Subscription
+from .talk import seconds
 
 logger = logging.getLogger("redlatch")
 
@@ -122,8 +122,8 @@ class SwitchListener:
     def _turn(self, wakeup: socket.socket) -> None:
         """Attend to each subscription, wait for messages, and ask the sentinels if there is a reason."""
         for subscription in self._subscriptions:
-            subscription.attend(time.monotonic())
-        now = time.monotonic()
+            subscription.attend(seconds())
+        now = seconds()
         sources = [(each.source(), each) for each in self._subscriptions if each.rests <= now]
         read = {source.fileno(): each for source, each in sources if source is not None}
         resting = [each.rests for each in self._subscriptions if each.rests > now]
@@ -132,7 +132,7 @@ class SwitchListener:
             if descriptor in read:
                 announced = [self._is_ours(message) for message in read[descriptor].messages()]
                 read[descriptor].news = read[descriptor].news or any(announced)
-        if self._question_due() <= time.monotonic() and not self._closed:
+        if self._question_due() <= seconds() and not self._closed:
             self._ask()
 
     def _is_ours(self, message: Any) -> bool:
@@ -148,9 +148,9 @@ class SwitchListener:
         for subscription in self._subscriptions:
             if subscription.news:
                 subscription.news = False
-                subscription.allowance.spend(time.monotonic())
+                subscription.allowance.spend(seconds())
         # The next announcement may find a majority. But a sentinel may have answered late that will announce no more.
-        self._again = time.monotonic() + PAUSE
+        self._again = seconds() + PAUSE
         try:
             found = find_master(self._group, self._unanswered)
         except MasterNotFoundError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from functools import partial
 from typing import Any
 
@@ -11,11 +10,17 @@ from hiredis import HiredisError, PushNotification, Reader
 
 from ..errors import MasterRefused
 from ..votes.said import shown
+from ..votes.units import SECOND
 from .limits import Limits
 from .net import now_ns
 from .traits import reply_error
 
 _NOTHING = object()
+
+
+def seconds() -> float:
+    """Return the time by the clock of all deadlines, in seconds; a test may freeze the clocks of `time`."""
+    return now_ns() / SECOND
 
 
 class Talk:
@@ -31,7 +36,7 @@ class Talk:
 
     def __init__(self, sock: socket.socket, timeout: float) -> None:
         self.sock = sock
-        self.until = time.monotonic() + timeout
+        self.until = seconds() + timeout
         # How many of the next replies answer commands that carry credentials.
         self.logins = [0]
         self.reader = Reader(notEnoughData=_NOTHING, replyError=partial(_error_reply, self.logins))
@@ -49,7 +54,7 @@ class Talk:
             MasterRefused: the answers are no RESP, or they are too long.
         """
         self.logins[0] = logins
-        self.sock.settimeout(max(0.001, self.until - time.monotonic()))
+        self.sock.settimeout(max(0.001, self.until - seconds()))
         self.sent_ns = now_ns()
         self.sock.sendall(b"".join(commands))
         replies: list[Any] = []
@@ -65,7 +70,7 @@ class Talk:
                 replies.append(reply)
                 self.logins[0] -= 1
                 continue
-            self.sock.settimeout(max(0.001, self.until - time.monotonic()))
+            self.sock.settimeout(max(0.001, self.until - seconds()))
             data = self.sock.recv(65536)
             if not data:
                 # Such as "max number of clients reached".

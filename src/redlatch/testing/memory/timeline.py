@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import heapq
 import threading
-import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from redlatch.testing.memory.clock import VirtualClock
 from redlatch.testing.memory.parties import JUMP, QUIET, REAL, Parties
 from redlatch.votes.units import SECOND, UNBOUNDED
+from redlatch.wire.net import now_ns
 
 # Real seconds after which a waiting thread looks again, and how many such naps are a moment.
 NAP = 0.005
@@ -193,7 +193,7 @@ class Timeline:
 
     def flow(self) -> None:
         """Let as much time pass as has really passed since the last call."""
-        real_ns = time.monotonic_ns()
+        real_ns = now_ns()
         passed_ns, self._flowed_ns = real_ns - self._flowed_ns, real_ns
         if passed_ns > LONGEST_FLOW_NS:
             return
@@ -266,7 +266,7 @@ class Timeline:
 
     def nap(self) -> None:
         """Count a nap. Those of several parties at the same time are one."""
-        real_ns = time.monotonic_ns()
+        real_ns = now_ns()
         if real_ns - self._napped_ns >= NAP * SECOND / 2:
             self._napped_ns = real_ns
             self._naps += 1
