@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
 from typing import Any
 
 import pytest
+from support.faces import PATIENCE, await_true, in_thread
 
 from redlatch import (
     ClientClosed,
@@ -130,6 +133,79 @@ def test_a_loss_is_learnt_at_once_by_a_lock_that_asks_for_it(both: Both, renewed
         assert why == KEY_GONE
 
     both.run(scenario())
+
+
+@pytest.mark.parametrize("which", ["its own", "by name", "of another client"])
+@pytest.mark.parametrize("after", [0, 0.02, 1])
+def test_row_69_a_loss_is_learnt_without_any_time(both: Both, which: str, after: float) -> None:
+    async def scenario() -> None:
+        client, lost = both.memory(), []
+        lock = client.lock("a", ttl=9, on_lost=lambda lock, why: lost.append((lock, why)))
+        for round in (1, 2, 3):
+            await done(lock.acquire())
+            await done(client.advance(after))
+            event, now = lock.lost, client.memory.now()
+            assert not event.is_set()
+            loser = both.memory(client.memory) if which == "of another client" else client
+            loser.lose(lock if which == "its own" else "a")
+            assert lost == [(lock, KEY_GONE)] * round and event.is_set()
+            assert client.memory.now() == pytest.approx(now, abs=1e-3)
+            with pytest.raises(LockLost, match="its key is gone"):
+                lock.check()
+            with pytest.raises(LockLost):
+                await done(lock.release())
+
+    both.run(scenario())
+
+
+@pytest.mark.parametrize("renewed", [True, False])
+def test_row_69_who_asks_only_after_the_loss_learns_it_at_once_too(both: Both, renewed: bool) -> None:
+    async def scenario() -> None:
+        client = both.memory()
+        lock, other = client.lock("a", auto_renew=renewed), client.lock("b")
+        await done(lock.acquire())
+        await done(other.acquire())
+        client.lose(lock)
+        assert lock.lost.is_set() and not other.lost.is_set()
+
+    both.run(scenario())
+
+
+def test_row_69_a_thread_that_waits_for_the_loss_is_woken() -> None:
+    client = MemoryClient()
+    lock = client.lock("a")
+    lock.acquire()
+    client.lose(lock)
+    assert lock.lost.wait(2)
+
+
+def test_row_69_a_task_is_cancelled_by_the_loss_and_another_one_waits_for_it() -> None:
+    async def main() -> None:
+        client = AsyncMemoryClient()
+        lock = client.lock("a", cancel_on_loss=True)
+        with pytest.raises(LockLost):
+            async with lock:
+                waiting = asyncio.ensure_future(lock.lost.wait())
+                client.lose(lock)
+                await asyncio.sleep(PATIENCE)
+        assert await asyncio.wait_for(waiting, PATIENCE)
+
+    asyncio.run(main())
+
+
+def test_row_69_time_stands_still_in_a_sleep_unless_somebody_waits_in_a_call() -> None:
+    client = MemoryClient()
+    before = client.memory.now()
+    time.sleep(0.05)
+    assert client.memory.now() == pytest.approx(before, abs=1e-3)
+    holder = client.lock("a")
+    holder.acquire()
+    waiting = in_thread(lambda: client.lock("a").acquire(timeout=0.1))
+    # It is in its call from now on.
+    await_true(lambda: client.stats().waiting)
+    time.sleep(0.3)
+    assert waiting.result(PATIENCE) is False
+    assert 0.1 <= client.memory.now() - before < PATIENCE
 
 
 def test_the_loss_of_a_write_lock_is_learnt_at_once(both: Both) -> None:

@@ -75,6 +75,10 @@ class KeyWatch:
         """Have a question asked at this time at the latest, but not in a pause."""
         self.due_ns = min(self.due_ns, max(due_ns, self._rest_ns))
 
+    def ask_now(self) -> None:
+        """Have a question asked without a pause: where time stands still, a pause does not end."""
+        self._rest_ns = self.due_ns = 0
+
     def look_ns(self) -> int:
         """Return when to look again; not before the end of a question that is under way, which plans that anew."""
         return UNBOUNDED if self.asking else self.due_ns
@@ -181,6 +185,13 @@ class KeyWatches:
         self._connections = connections
         self._reconnected = self._reconnected or bool(new)
         return self._reconnected and bool(self._by_key)
+
+    def ask_now(self) -> None:
+        """Have a question asked about each watched key, without a pause."""
+        for terms in list(self._by_key.values()):
+            for term in terms:
+                term.watch.ask_now()
+                self._alarmed.append(term)
 
     # --- the watched leases ------------------------------------------------------------------------
 

@@ -143,6 +143,13 @@ class TaskMemoryDriver(MemoryDriver):
         else:
             super().attend()
 
+    def learn(self) -> None:
+        """Find out in the event loop which held locks are lost."""
+        if self._is_elsewhere():
+            self._post(_learn)
+        else:
+            super().learn()
+
     def report(self) -> None:
         """Report lost locks in the event loop."""
         if not self.has_reports():
@@ -185,6 +192,14 @@ def _attend(reference: weakref.ref[TaskMemoryDriver]) -> None:
     driver = reference()
     if driver is not None:
         driver.attend_late()
+
+
+def _learn(reference: weakref.ref[TaskMemoryDriver]) -> None:
+    driver = reference()
+    if driver is not None:
+        with driver._timeline.monitor:
+            driver.learn()
+        driver.report()
 
 
 def _report(reference: weakref.ref[TaskMemoryDriver]) -> None:

@@ -110,8 +110,9 @@ class MemoryControl(BaseClient):
     def lose(self, lock: BaseLock | BaseMultiLock | BaseRLock[Any] | str | bytes) -> None:
         """Have all masters forget that a lock is held, as after a loss of their memory. Its name is free then.
 
-        The holder learns it as from real masters: by its next `extend` or `release`, or by the next renewal, which is
-        due a third of the ttl after the last one.
+        The holder learns it as from real masters: at once if it asks for that by `on_lost`, `lost` or `cancel_on_loss`;
+        otherwise by its next `extend` or `release`, or by the next renewal, which is due a third of the ttl after the
+        last one. No time passes meanwhile.
 
         Args:
             lock: a lock of any kind that is held; for a re-entrant one, by the calling thread or task. A name stands
@@ -123,6 +124,7 @@ class MemoryControl(BaseClient):
         if isinstance(lock, (str, bytes)):
             if not self.memory.forget(self._key_of(self._prefix, lock)):
                 raise NotOwned(f"nobody holds {lock!r}", name=lock)
+            self.memory.timeline.note_loss()
             return
         holds = [part._hold for part in _parts_of(lock) if part is not None]
         if not holds or any([hold.state != HELD for hold in holds]):
@@ -130,6 +132,7 @@ class MemoryControl(BaseClient):
         for hold in holds:
             # What its release does removes a holder of any kind, and no other one.
             self.memory.perform(hold.kind.releasing(hold.key, hold.lease).payload(FULL_TEXT))
+        self.memory.timeline.note_loss()
 
     def break_quorum(self) -> contextlib.AbstractContextManager[None]:
         """Return a context manager during which a majority of the masters refuses all connections.

@@ -243,6 +243,20 @@ class MemoryDriver(Session):
         with self._timeline.monitor:
             self._schedule.add(term)
             self.due_ns = min(self.due_ns, term.look_ns(self._clock.now()))
+            if self._timeline.forgot:
+                self.learn()
+        # As with real masters, whoever asks for the report of a loss later gets it, too.
+        self._timeline.report()
+
+    def learn(self) -> None:
+        """Ask about the keys of the held locks whose loss is to be reported, and note their losses."""
+        # This begins the watch on the keys of new leases.
+        self._schedule.next_ns(self._clock.now())
+        self._schedule.keys.ask_now()
+        for _ in range(2):
+            # First the questions, then the losses that the answers have shown.
+            self.attend()
+            self._timeline.settle()
 
     def has_reports(self) -> bool:
         """Return whether a lost lock was not reported yet."""

@@ -53,6 +53,9 @@ class Actor(Protocol):
     def attend(self) -> None:
         """Do what is due for held locks."""
 
+    def learn(self) -> None:
+        """Find out which of the held locks are lost whose loss is to be reported."""
+
     def has_reports(self) -> bool:
         """Return whether a lost lock was not reported yet."""
 
@@ -92,6 +95,7 @@ class Timeline:
         parties: the threads and tasks that use the clients.
         calls: counts the calls that began, and those that ended.
         wakes: counts the waits that ended.
+        forgot: whether the masters have ever forgotten a lock for a test.
     """
 
     def __init__(self) -> None:
@@ -99,6 +103,7 @@ class Timeline:
         self.monitor = threading.RLock()
         self.parties = Parties()
         self.calls = self.wakes = 0
+        self.forgot = False
         self._woken = threading.Condition(self.monitor)
         self._actors: list[Callable[[], Actor | None]] = []
         self._waits: list[Wait] = []
@@ -178,6 +183,14 @@ class Timeline:
         """Report lost locks. Call it outside the monitor."""
         for actor in self._present():
             actor.report()
+
+    def note_loss(self) -> None:
+        """Have all clients find out what the masters have forgotten, and report it. Time stands still meanwhile."""
+        with self.monitor:
+            self.forgot = True
+            for actor in self._present():
+                actor.learn()
+        self.report()
 
     # --- moving --------------------------------------------------------------------------------------------
 
