@@ -365,6 +365,20 @@ def test_row_45_a_lease_that_was_passed_on_and_came_back_has_a_new_max_hold(
 # --- loss ---------------------------------------------------------------------------------------------------
 
 
+def test_row_72_a_check_reads_the_clock_and_not_the_event(
+    connect: Face, three: list[str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever sets the event may be late: a stopped thread, or an event loop that is blocked."""
+    monkeypatch.setattr(BaseLock, "mark_lost", lambda lock, term: None)
+    lock = connect(three).lock(name, ttl=0.2)
+    assert lock.acquire()
+    event = lock.lost
+    await_true(lambda: not lock.remaining())
+    with pytest.raises(LockLost, match="its validity ran out"):
+        lock.check()
+    assert not event.is_set()
+
+
 @pytest.mark.parametrize("renewed", [True, False])
 def test_a_loss_is_reported_once_by_event_callback_and_check(
     connect: Face, three: list[str], name: str, renewed: bool
