@@ -15,7 +15,7 @@ import redis
 
 from redlatch import Client, Guard, LockError
 from redlatch.guard.marker import FINAL, MARKER, Marker
-from redlatch.health import MasterHealth
+from redlatch.health import Health, MasterHealth
 from redlatch.masters.listed import masters_of
 from redlatch.operate.command import look
 from redlatch.operate.markers import Markers
@@ -209,15 +209,17 @@ SITES: dict[str, type[Site]] = {
 
 def await_ready(options: Options) -> None:
     """Wait as `redlatch status --ready --wait` does: a new client looks at the masters."""
-    named = {"max_ttl": options.max_ttl, "strict": False, "trust_persistence": False}
-    health = look(PATIENCE, True, options.masters, "", **named)
+    health = _look(options, PATIENCE)
     assert health.ready, health
 
 
 def await_forgotten(options: Options) -> None:
     """Wait until the processes have noticed that a master has forgotten; a new client sees that it may not vote."""
-    named = {"max_ttl": options.max_ttl, "strict": False, "trust_persistence": False}
-    wait_until(lambda: not look(0.0, True, options.masters, "", **named).ready, PATIENCE, "all masters vote still")
+    wait_until(lambda: not _look(options, 0.0).ready, PATIENCE, "all masters vote still")
+
+
+def _look(options: Options, wait: float) -> Health:
+    return look(wait, True, options.masters, b"", options.max_ttl, strict=False, trust_persistence=False)
 
 
 def await_new_marker(client: Client, index: int, act: Callable[[], object]) -> None:

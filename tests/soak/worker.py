@@ -204,12 +204,11 @@ async def release(lock: Any) -> None:
 def keep(who: str, options: Options) -> None:
     """Hold one lock until the process ends, and report its loss; meanwhile ask for those of the others."""
     with Client(**options.of_client()) as client:
-        lock = client.lock(
-            f"kept-{who}", auto_renew=True, on_lost=lambda lock, why: say({"lost": lock.name, "why": why})
-        )
+        mine = f"kept-{who}"
+        lock = client.lock(mine, auto_renew=True, on_lost=lambda lock, why: say({"lost": lock.name, "why": why}))
         lock.acquire()
         others = [f"kept-w{number + 1}" for number in range(options.keeps)]
-        others.remove(lock.name)
+        others.remove(mine)
         while not over.is_set():
             for name in others:
                 try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from ..wire.switches import Switch
 from .arrivals import DIAL_TIMEOUT, Arrival, Backoff, Deliver, MakeDialler, MakeGuard, Muster, Outcome
 from .belongings import Belongings
 from .lifetime import disown_at_fork
-from .master_health import count_at_risk, health_of_all
+from .master_health import causes_of, health_of_all
 from .master_log import MOST_SHOWN, MasterLog, report_set_back
 from .refusals import refuse_list, refuse_twin, twin_of
 from .standing import Standing
@@ -76,8 +75,9 @@ class Connections(Belongings):
         self._masters = masters
         self._dialled: list[int] = []
         self._log = MasterLog(masters, quorum, tracking)
-        # The guard keeps no reference to this object.
-        self._guard = None if guard is None else guard(partial(report_set_back, masters))
+        self._guard = (
+            None if guard is None else guard(partial(report_set_back, masters))
+        )  # it does not know this object
         self._tried: set[int] = set()  # masters that were dialled, with whatever outcome
         self._doubts = Doubts() if doubts is None else doubts
         self._backoff = Backoff()
@@ -115,21 +115,16 @@ class Connections(Belongings):
             self.standing.undialled.pop(index, None)
 
     def dial_again(self) -> None:
-        """Dial masters again that are due: no thread could start, its start was interrupted, or they were left.
-
-        A master that was left for another list may be used again after another handover; its marker says so.
-        """
+        """Dial masters again that are due: no thread could start, its start was interrupted, or they were left."""
         now = self._clock.now()
         for index, due_ns in list(self.standing.undialled.items()):
-            if due_ns > now or index >= len(self._masters):
-                continue
-            link = self.fleet.links[index]
-            if link.up:
+            link = self.fleet.links[index] if due_ns <= now and index < len(self._masters) else None
+            if link is not None and not link.up:
+                self._dial(index)
+            elif link is not None:
                 self.standing.undialled.pop(index, None)
                 if not self._votes(link):
                     self.fleet.drop(index, link.cause)
-            else:
-                self._dial(index)
 
     def is_quorate(self) -> bool:
         """Return whether a quorum is connected, every master has been tried, or the client closes."""
@@ -164,9 +159,7 @@ class Connections(Belongings):
         links = None if self.fleet is None else self.fleet.links
         guarded = None if self._guard is None else self._guard.masters
         unused = self.standing.closing or self.standing.forked
-        found = health_of_all(self._masters, links, guarded, self.quorum, refused, unused, now_ns)
-        at_risk = count_at_risk(held, links, self.quorum, guarded is not None, now_ns) if links and not unused else 0
-        return replace(found, at_risk=at_risk)
+        return health_of_all(self._masters, links, guarded, self.quorum, refused, unused, held, now_ns)
 
     def stats(self) -> tuple[MasterStats, ...]:
         """Return the figures of the masters, without I/O; none before the client connects and after its end."""
@@ -176,14 +169,7 @@ class Connections(Belongings):
 
     def causes(self) -> dict[str, BaseException]:
         """Return why masters do not vote, by their names; without I/O."""
-        links = [None] * len(self._masters) if self.fleet is None else self.fleet.links
-        waiting = ConnectionError("it is not connected yet")
-        # Not strict: in the middle of a handover, another thread finds links of other masters.
-        return {
-            master.name: (link.cause or waiting) if link is not None else waiting
-            for master, link in zip(self._masters, links, strict=False)
-            if link is None or not link.up or (self._guard is not None and link.monitor is None)
-        }
+        return causes_of(self._masters, None if self.fleet is None else self.fleet.links, self._guard is not None)
 
     def record_silent(self, ballot: Ballot) -> None:
         """Note which masters were silent on a ballot whose time is over, unless the client was closed."""
@@ -331,14 +317,14 @@ class Connections(Belongings):
             self.fleet.fail(index, outcome)
 
     def _adopt(self, index: int, connection: Connection) -> None:
-        traits = connection.traits
-        self._log.report_server(index, traits, self.fleet.links[index].traits, self._guard is not None)
+        traits, link = connection.traits, self.fleet.links[index]
+        self._log.report_server(index, traits, link.traits, self._guard is not None)
         monitor = None if self._guard is None else self._guard.monitor(index)
         if traits.doubted_ns:
             self._doubts.add(traits.doubted_ns, index)
-        former, trusted = self.fleet.links[index].traits, self._guard and self._guard.settings.trust_persistence
-        if former is not None and former.run_id != traits.run_id and not trusted:
-            self._doubts.note_other(self.fleet.links[index].lost_ns + 1, index)
+        trusted = self._guard is not None and self._guard.settings.trust_persistence
+        if link.traits is not None and link.traits.run_id != traits.run_id and not trusted:
+            self._doubts.note_other(link.lost_ns + 1, index)
         self._backoff.note_adopted(index, self._clock.now())
         self.fleet.adopt(index, connection.sock, traits, traits.dialect, monitor)
         self._switches.adopt(index, connection)

@@ -303,10 +303,9 @@ class Leader:
             self.fleet.wires.wake()
 
     def read_late_replies(self) -> None:
-        """Count the replies that came while no thread was in a call, unless another thread leads."""
+        """Count the replies that came while no thread was in a call. A refused client reads, too: the reason may go."""
         me, standing = this_thread(), self._standing
         try:
-            # A client that is refused reads, too: the reason may go.
             if not (standing.closing or standing.forked) and self.role.setdefault(ROLE, me) == me:
                 self.take_all()
                 self.polling = True

@@ -26,15 +26,17 @@ def health_of_all(
     quorum: int,
     refused: str,
     unused: bool,
+    held: Iterable[Hold],
     now_ns: int,
 ) -> Health:
-    """Return what is known of all masters.
+    """Return what is known of all masters, and of the locks that are held.
 
     Args:
         links: their links; None before the client connects.
         guarded: what the guard knows of them; None without a guard.
         refused: why no call can succeed, or "".
         unused: whether that is because the client is closed or forked, so that no master votes.
+        held: the holds that may be held.
     """
     nothing = [None] * len(masters)
     # Not strict: in the middle of a handover, another thread finds links of other masters.
@@ -42,7 +44,20 @@ def health_of_all(
     found = [health_of(*each, now_ns) for each in known]
     if unused:
         found = [replace(master, voting=False, why=refused, kept_out=0.0) for master in found]
-    return Health(tuple(found), quorum, refused)
+    at_risk = 0 if unused or not links else _count_at_risk(held, links, quorum, guarded is not None, now_ns)
+    return Health(tuple(found), quorum, refused, at_risk)
+
+
+def causes_of(masters: list[Master], links: Sequence[Link] | None, guarded: bool) -> dict[str, BaseException]:
+    """Return why masters do not vote, by their names; `links` are None before the client connects."""
+    waiting = ConnectionError("it is not connected yet")
+    known: Sequence[Link | None] = [None] * len(masters) if links is None else links
+    # Not strict: in the middle of a handover, another thread finds links of other masters.
+    return {
+        master.name: (link.cause or waiting) if link is not None else waiting
+        for master, link in zip(masters, known, strict=False)
+        if link is None or not link.up or (guarded and link.monitor is None)
+    }
 
 
 def health_of(master: Master, link: Link | None, guarded: GuardedMaster | None, now_ns: int) -> MasterHealth:
@@ -68,7 +83,7 @@ def health_of(master: Master, link: Link | None, guarded: GuardedMaster | None, 
     return replace(found, heals=heals_ns / SECOND)
 
 
-def count_at_risk(holds: Iterable[Hold], links: Sequence[Link], quorum: int, guarded: bool, now_ns: int) -> int:
+def _count_at_risk(holds: Iterable[Hold], links: Sequence[Link], quorum: int, guarded: bool, now_ns: int) -> int:
     """Count the held locks that would be lost if one more master failed.
 
     A master has the key of a lock if its connection is older than the last acquire or extension of the lock, and it

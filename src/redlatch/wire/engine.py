@@ -782,11 +782,7 @@ class Fleet:
             return self._beat(link, ballot, found[0], found[1])
         elif type(reply) is KEPT[command.meaning] and command.expects(reply):
             link.advance()
-            ballot.count_answer(link.index, reply, link.traits.tracking)
-            self._tally(ballot)
-            # The vote has come after those of a quorum.
-            if command.meaning == LACKS and ballot.decided:
-                self._repair(link, ballot)
+            self._count_answer(link, ballot, reply)
         elif isinstance(reply, Exception):
             replaced = link.monitor is not None and str(reply).startswith(_REPLACED)
             if replaced or link.traits.ends(reply):
@@ -805,6 +801,14 @@ class Fleet:
         ballot.refusers |= 1 << index
         # A master that was sent nothing before has not obeyed the first copy that it has received.
         ballot.command.tried &= ~(ballot.unsent & 1 << index)
+
+    def _count_answer(self, link: Link, ballot: Ballot, reply: Any) -> None:
+        """Count a reply that is kept."""
+        ballot.count_answer(link.index, reply, link.traits.tracking)
+        self._tally(ballot)
+        # The vote has come after those of a quorum.
+        if ballot.command.meaning == LACKS and ballot.decided:
+            self._repair(link, ballot)
 
     def _stir(self, link: Link, ballot: Ballot) -> None:
         """Report the change by a resent script. A server pushes no invalidation for changes by our own connection."""

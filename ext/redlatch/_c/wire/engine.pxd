@@ -113,6 +113,7 @@ cdef class Fleet:
     @cython.locals(ballot=Ballot)
     cdef _suspect(self, long long now_ns)
     cdef _note_refusal(self, int index, Ballot ballot)
+    cdef _count_answer(self, Link link, Ballot ballot, reply)
     cdef _stir(self, Link link, Ballot ballot)
     @cython.locals(ballot=Ballot)
     cdef _drop(self, Link link, cause)
