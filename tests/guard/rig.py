@@ -33,6 +33,7 @@ class Rig:
         self.run_ids = ["run-" + address for address in addresses]
         self.ahead_us = [0] * len(addresses)
         self.persists = self.promoted = False
+        self.up_us: int | None = None
         self.backlog_ms = 3_600_000
         self.markers: list[bytes | None] = [None] * len(addresses)
         self.admissions = Admissions(
@@ -55,7 +56,7 @@ class Rig:
         server_us = self.clock_us() + self.ahead_us[index]
         times = self.now - 1000, self.now + 1000
         seen = self.run_ids[index], self.markers[index], server_us, *times
-        return HandshakeReport(*seen, self.persists, self.promoted, self.backlog_ms)
+        return HandshakeReport(*seen, self.persists, self.promoted, self.backlog_ms, self.up_us)
 
     def shake(self, index: int) -> HandshakeReport:
         """Have a handshake write the marker that is due; return its report."""

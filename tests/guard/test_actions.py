@@ -10,7 +10,7 @@ from redlatch import Guard, MasterQuarantined
 from redlatch.guard.evidence import SECOND_LOOK_NS
 from redlatch.votes.units import MILLISECOND, SECOND
 
-from .rig import ADDRESSES, MAX_TTL, OUT_NS, STRICT, Rig, is_marked, kept_out_for
+from .rig import ADDRESSES, DEFAULT_TTL_MS, MAX_TTL, OUT_NS, STRICT, Rig, is_marked, kept_out_for
 
 
 @pytest.mark.parametrize("keeps", [True, False])
@@ -226,3 +226,62 @@ def test_trust_persistence_refuses_masters_without_an_append_only_file() -> None
     admission = rig.decide(0)
     assert "appendonly" in str(admission.cause)
     assert not isinstance(admission.cause, MasterQuarantined)
+
+
+# --- votes that come back (row 73) --------------------------------------------------------------------------
+
+# The longest ttl in use, with the allowance for drift, and 1.5 s in which all clients find the master again.
+HEALS_NS = DEFAULT_TTL_MS * MILLISECOND * 101 // 100 + 2 * MILLISECOND + 1500 * MILLISECOND
+
+
+def test_new_masters_have_nothing_to_heal() -> None:
+    rig = Rig().found()
+    assert [master.heals_ns for master in rig.admissions.masters] == [0, 0, 0]
+
+
+def test_a_master_that_was_kept_out_heals_for_the_longest_ttl_in_use() -> None:
+    rig = Rig().found()
+    rig.restart(0)
+    rig.decide(0)
+    rig.decide(0)
+    until_ns = rig.admissions.masters[0].until_ns
+    rig.now = until_ns + MILLISECOND
+    rig.pulse(1)
+    assert rig.decide(0).admitted
+    assert rig.admissions.masters[0].heals_ns == until_ns + HEALS_NS
+    # A client that comes later finds the same.
+    other = rig.again()
+    other.run_ids = rig.run_ids
+    admitted = []
+    for index in (0, 1, 2, 0):
+        other.now += SECOND
+        admitted.append(other.decide(index).admitted)
+    assert admitted == [False, True, True, True]
+    assert other.admissions.masters[0].heals_ns == pytest.approx(until_ns + HEALS_NS, abs=MILLISECOND)
+    assert other.admissions.masters[1].heals_ns == 0
+
+
+@pytest.mark.parametrize("up", [5, None])
+def test_a_trusted_master_heals_from_the_start_of_its_process(up: int | None) -> None:
+    """While it was down, it has missed extensions."""
+    rig = Rig(Guard(max_ttl=MAX_TTL, trust_persistence=True))
+    rig.persists = True
+    rig.found()
+    rig.now += 60 * SECOND
+    rig.restart(0, keeps=True)
+    rig.up_us = None if up is None else up * 1_000_000
+    rig.decide(0)
+    assert rig.decide(0).admitted
+    expected = 0 if up is None else rig.now + 1000 - up * SECOND + HEALS_NS
+    assert rig.admissions.masters[0].heals_ns == expected
+
+
+def test_nothing_heals_where_a_lock_needs_all_votes() -> None:
+    rig = Rig(STRICT, addresses=ADDRESSES[:2]).found()
+    rig.restart(0)
+    rig.decide(0)
+    rig.decide(0)
+    rig.now += OUT_NS + SECOND
+    rig.pulse(1)
+    assert rig.decide(0).admitted
+    assert rig.admissions.masters[0].heals_ns == 0

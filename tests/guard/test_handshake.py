@@ -97,3 +97,11 @@ def test_a_report_has_the_replies_the_times_and_the_fields_of_info() -> None:
     assert READING.report(found, info, 5, 9) == expected
     assert READING.report(found, info | {"master_replid2": "f" * 40}, 5, 9) == expected._replace(promoted=True)
     assert READING.report(found, {"run_id": "run"}, 5, 9) == expected._replace(run_id="run", persists=False)
+
+
+@pytest.mark.parametrize(
+    ("said", "up_us"), [("17", 17_000_000), ("0", 0), ("", None), ("-1", None), ("soon", None), ("9" * 40, None)]
+)
+def test_a_report_has_for_how_long_the_server_has_run(said: str, up_us: int | None) -> None:
+    info = {"run_id": "run", "uptime_in_seconds": said}
+    assert READING.report(Replies(None, TIME_US, 60_000), info, 5, 9).up_us == up_us

@@ -79,8 +79,7 @@ class Connections(Belongings):
             None if guard is None else guard(partial(report_set_back, masters))
         )  # it does not know this object
         self._tried: set[int] = set()  # masters that were dialled, with whatever outcome
-        self._doubts = Doubts() if doubts is None else doubts
-        self._backoff = Backoff()
+        self._doubts, self._backoff = Doubts() if doubts is None else doubts, Backoff()
         self._dialler = dialler(masters, DIAL_TIMEOUT, deliver, deliver, tracking)
         self._switches = Switches(masters, deliver)
 

@@ -36,6 +36,8 @@ def test_a_kind_has_the_commands_of_a_plain_lock(kinds: ModuleType, play: Play, 
     assert not locked.token
     assert {(command.token, command.since_ns) for command in commands.values()} == {(b"token", BEGINNING)}
     assert commands["Acquire"].ttl_ms == commands["Extend"].ttl_ms == TTL_MS
+    repair = kind.repairing(KEY, lease, TTL_MS)
+    assert repair.payload(0) == commands["Acquire"].payload(0)
 
 
 def test_a_kind_that_defines_its_release_undoes_attempts_with_it(kinds: ModuleType, play: Play, lease: Any) -> None:
