@@ -84,8 +84,8 @@ class Reports:
         self._quorum = quorum
         self._trusty = trusty
         self._calls: list[Call] = []
-        # By token: when which master said yes to it, or no.
-        self._answers: dict[bytes, list[tuple[int, int, bool]]] = defaultdict(list)
+        # By token: when which master said yes to it, or no, since the first call for it.
+        self._answers: dict[bytes, list[tuple[int, int, bool]]] = {}
         # The lock objects and tokens for which `on_lost` was called.
         self._reported: set[tuple[int, bytes]] = set()
         # When the loss was told first, by `on_lost` or the error of an extension or a release.
@@ -100,9 +100,10 @@ class Reports:
         # Of a transaction, only the value that it reads is an answer by itself.
         if isinstance(reply, Refusal) or (words[0] == b"PART" and type(reply) is not bytes):
             return
-        for word in words[1:]:
-            yes = reply == word if type(reply) is bytes else isinstance(reply, Status) or bool(reply)
-            self._answers[word].append((self._world.now, index, yes))
+        for word in words:
+            if word in self._answers:
+                yes = reply == word if type(reply) is bytes else isinstance(reply, Status) or bool(reply)
+                self._answers[word].append((self._world.now, index, yes))
 
     # --- what holders are told -----------------------------------------------------------------------------
 
@@ -123,6 +124,7 @@ class Reports:
 
     def _begin(self, what: str, host: Host, grant: Grant, lock: Any, waits: bool) -> Call:
         now, lease = host.local, lock._hold.lease
+        self._answers.setdefault(grant.token, [])
         over = lease.token == grant.token and lease.refresh is None and host.clock.read(now) >= lease.deadline_ns
         call = Call(what, host, grant, lock, now, over, waits)
         connections = {connection.master.index: connection for connection in host.connections}
