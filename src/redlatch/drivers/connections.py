@@ -79,7 +79,8 @@ class Connections(Belongings):
             None if guard is None else guard(partial(report_set_back, masters))
         )  # it does not know this object
         self._tried: set[int] = set()  # masters that were dialled, with whatever outcome
-        self._doubts, self._backoff = Doubts() if doubts is None else doubts, Backoff()
+        self._doubts = Doubts() if doubts is None else doubts
+        self._backoff = Backoff()
         self._dialler = dialler(masters, DIAL_TIMEOUT, deliver, deliver, tracking)
         self._switches = Switches(masters, deliver)
 
@@ -95,8 +96,7 @@ class Connections(Belongings):
 
         After an interrupt the next call may dial a master twice; `arrive` closes the second connection.
         """
-        while len(self._dialled) < len(self._masters):
-            index = len(self._dialled)
+        while (index := len(self._dialled)) < len(self._masters):
             self._dial(index)
             self._dialled.append(index)
 
@@ -115,9 +115,8 @@ class Connections(Belongings):
 
     def dial_again(self) -> None:
         """Dial masters again that are due: no thread could start, its start was interrupted, or they were left."""
-        now = self._clock.now()
         for index, due_ns in list(self.standing.undialled.items()):
-            link = self.fleet.links[index] if due_ns <= now and index < len(self._masters) else None
+            link = self.fleet.links[index] if due_ns <= self._clock.now() and index < len(self._masters) else None
             if link is not None and not link.up:
                 self._dial(index)
             elif link is not None:
@@ -318,13 +317,13 @@ class Connections(Belongings):
     def _adopt(self, index: int, connection: Connection) -> None:
         traits, link = connection.traits, self.fleet.links[index]
         self._log.report_server(index, traits, link.traits, self._guard is not None)
-        monitor = None if self._guard is None else self._guard.monitor(index)
         if traits.doubted_ns:
             self._doubts.add(traits.doubted_ns, index)
         trusted = self._guard is not None and self._guard.settings.trust_persistence
         if link.traits is not None and link.traits.run_id != traits.run_id and not trusted:
             self._doubts.note_other(link.lost_ns + 1, index)
         self._backoff.note_adopted(index, self._clock.now())
+        monitor = None if self._guard is None else self._guard.monitor(index)
         self.fleet.adopt(index, connection.sock, traits, traits.dialect, monitor)
         self._switches.adopt(index, connection)
         self._log.report_back(index, self._connected())

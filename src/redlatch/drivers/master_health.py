@@ -44,7 +44,7 @@ def health_of_all(
     found = [health_of(*each, now_ns) for each in known]
     if unused:
         found = [replace(master, voting=False, why=refused, kept_out=0.0) for master in found]
-    at_risk = 0 if unused or not links else _count_at_risk(held, links, quorum, guarded is not None, now_ns)
+    at_risk = 0 if unused or not links else count_at_risk(held, links, quorum, guarded is not None, now_ns)
     return Health(tuple(found), quorum, refused, at_risk)
 
 
@@ -83,7 +83,7 @@ def health_of(master: Master, link: Link | None, guarded: GuardedMaster | None, 
     return replace(found, heals=heals_ns / SECOND)
 
 
-def _count_at_risk(holds: Iterable[Hold], links: Sequence[Link], quorum: int, guarded: bool, now_ns: int) -> int:
+def count_at_risk(holds: Iterable[Hold], links: Sequence[Link], quorum: int, guarded: bool, now_ns: int) -> int:
     """Count the held locks that would be lost if one more master failed.
 
     A master has the key of a lock if its connection is older than the last acquire or extension of the lock, and it
