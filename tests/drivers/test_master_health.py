@@ -59,6 +59,10 @@ class Held:
         return self._is_held
 
 
+def held(*holds: Held) -> list[Any]:
+    return [*holds]
+
+
 def connected(index: int, adopted_ns: int = 10, up: bool = True, suspected: bool = False, votes: bool = True) -> Any:
     monitor = object() if votes else None
     return SimpleNamespace(index=index, up=up, adopted_ns=adopted_ns, suspected=suspected, monitor=monitor)
@@ -86,10 +90,10 @@ def test_a_lock_is_at_risk_if_no_vote_can_be_spared(hold: Any, third: Any, at_ri
 
 
 def test_no_lock_is_at_risk_among_two_masters_or_with_two_votes_to_spare() -> None:
-    assert count_at_risk([Held(20, (20, 1))], [connected(0), connected(1)], 2, True, NOW) == 0
+    assert count_at_risk(held(Held(20, (20, 1))), [connected(0), connected(1)], 2, True, NOW) == 0
     five = [connected(index, up=index > 0) for index in range(5)]
-    assert count_at_risk([Held(20)], five, 3, False, NOW) == 0
-    assert count_at_risk([Held(20, (20, 0b10))], five, 3, False, NOW) == 1
+    assert count_at_risk(held(Held(20)), five, 3, False, NOW) == 0
+    assert count_at_risk(held(Held(20, (20, 0b10))), five, 3, False, NOW) == 1
 
 
 def test_a_master_that_votes_again_says_for_how_long_locks_may_lack_its_vote() -> None:

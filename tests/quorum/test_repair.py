@@ -75,7 +75,7 @@ def interrupted(play: Play) -> None:
 
 
 def released_again(play: Play) -> None:
-    assert play.hold.resend_release(play.ticket) is not None
+    assert play.hold.resend_release(play.ticket, play.now) is not None
 
 
 def acquired_anew(play: Play) -> None:
