@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -161,6 +162,20 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
 def test_the_page_of_calls_has_every_public_class() -> None:
     shown = set(re.findall(r"^\.\. auto(?:class|exception):: (\w+)", (ROOT / "docs/api.md").read_text(), re.MULTILINE))
     assert shown == {name for name in redlatch.__all__ if isinstance(getattr(redlatch, name), type)}
+
+
+def test_the_summary_of_no_property_has_a_colon() -> None:
+    """Sphinx takes the words before it for the type of the property."""
+    public = [getattr(redlatch, name) for name in redlatch.__all__]
+    summaries = {
+        f"{owner.__name__}.{name}": (value.__doc__ or "").partition("\n")[0]
+        for owner in public
+        if isinstance(owner, type)
+        for name, value in inspect.getmembers(owner)
+        if isinstance(value, property) and not name.startswith("_")
+    }
+    assert "Lock.lost" in summaries
+    assert [name for name, summary in summaries.items() if ":" in re.sub("`[^`]*`", "", summary)] == []
 
 
 def test_every_page_is_in_the_contents_and_described() -> None:

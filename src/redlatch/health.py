@@ -62,7 +62,7 @@ class Health:
 
     @property
     def ready(self) -> bool:
-        """Whether one master may be restarted: all of them vote, and no lock would be lost with one more vote."""
+        """Whether one master may be restarted, as all of them vote and no lock would be lost with one more vote."""
         steady = all([master.voting and not master.heals for master in self.masters])
         return not self.refused and steady and not self.at_risk
 
