@@ -688,44 +688,6 @@ return 1""",
         " or ballot.refused():",
         foreign=True,
     ),
-    # --- reports of losses ----------------------------------------------------------------------------------
-    Mutant(
-        "each no to a release that was sent again is an echo",
-        "row 60",
-        OUTCOME,
-        "    return refusers(doubts, ballot, asked_ns).bit_count() <= ballot.size - ballot.quorum\n",
-        "    return True\n",
-    ),
-    Mutant(
-        "another memory is taken for the one that was asked first",
-        "row 60",
-        POLICY,
-        "        return asked_ns >= self._others.get(master, 0) and not self.of(master, asked_ns)\n",
-        "        return True\n",
-    ),
-    Mutant(
-        "a release that began too late is none when it is called again",
-        "row 60",
-        HOLD,
-        "        return self.let_go_ns >= self.lease.deadline_ns, resent\n",
-        "        return not resent and now_ns >= self.lease.deadline_ns, resent\n",
-    ),
-    Mutant(
-        "an unawaited release whose connection breaks reports no loss",
-        "row 60",
-        ENGINE,
-        "            if ballot.released_lock is None:\n                self._failed(link, ballot, cause)\n",
-        "            self._failed(link, ballot, cause)\n",
-    ),
-    Mutant(
-        "a check reads the event of the loss, not the clock",
-        "row 72, etcd #19091",
-        "locks/lock.py",
-        "        if self.remaining() <= 0:\n            raise self._loss()\n",
-        "        upkeep = self.upkeep\n"
-        "        gone = self.remaining() <= 0 if upkeep is None or upkeep.event is None else upkeep.event.is_set()\n"
-        "        if gone:\n            raise self._loss()\n",
-    ),
     # --- watched keys ----------------------------------------------------------------------------------------
     Mutant(
         "a lock is lost when its key was only touched",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from .catalogue import HOLD, LOCK, RELEASE, SCHEDULE, TOKENS, TURNS, WAITING, Mutant
+from .catalogue import ENGINE, HOLD, LOCK, OUTCOME, POLICY, RELEASE, SCHEDULE, TOKENS, TURNS, WAITING, Mutant
 
 CLIENT, DRIVER, BACKGROUND = "client.py", "drivers/threads.py", "drivers/background.py"
 LEADER, FOLLOWERS, CLOSING = "drivers/leader.py", "drivers/followers.py", "drivers/closing.py"
@@ -53,6 +53,38 @@ THREADS = (
         "        if self.remaining() <= 0:\n            raise self._loss()\n",
         "        if self._upkeep is not None and self._upkeep.reason is not None:\n            raise self._loss()\n",
         threads="caring",
+    ),
+    _bug(
+        "each no to a release that was sent again is an echo",
+        "row 60",
+        OUTCOME,
+        "    return refusers(doubts, ballot, asked_ns).bit_count() <= ballot.size - ballot.quorum\n",
+        "    return True\n",
+        threads="losing",
+    ),
+    _bug(
+        "another memory is taken for the one that was asked first",
+        "row 60",
+        POLICY,
+        "        return asked_ns >= self._others.get(master, 0) and not self.of(master, asked_ns)\n",
+        "        return True\n",
+        threads="losing",
+    ),
+    _bug(
+        "a release that began too late is none when it is called again",
+        "row 60",
+        HOLD,
+        "        return self.let_go_ns >= self.lease.deadline_ns, resent\n",
+        "        return not resent and now_ns >= self.lease.deadline_ns, resent\n",
+        threads="losing",
+    ),
+    _bug(
+        "an unawaited release whose connection breaks reports no loss",
+        "row 60",
+        ENGINE,
+        "            if ballot.released_lock is None:\n                self._failed(link, ballot, cause)\n",
+        "            self._failed(link, ballot, cause)\n",
+        threads="losing",
     ),
     _bug(
         "a thread's release without waiting tells of no loss",

@@ -211,13 +211,18 @@ class Reports:
         return not call.host.dead and len(self._masters) - len(refusals) < self._quorum
 
     def _lost_to(self, call: Call) -> frozenset[int]:
-        """Return the masters whose answers to a call that does not wait may not have arrived."""
-        return frozenset(
+        """Return the masters whose no to a call that does not wait may have been lost, or may be an echo.
+
+        The first copy may have reached the memory that answers, and its answer may have been lost with its connection.
+        """
+        broke = {
             master.index
             for master in self._masters
             if call.asked.get(master.index, (None, 0))[0] is None
             or any(call.began <= lost < call.began + ANSWERED_NS for lost, _ in call.host.left[master.index])
-        )
+        }
+        same = {index for index, (_, memory) in call.asked.items() if memory == self._masters[index].memories}
+        return frozenset(broke & (same | {master.index for master in self._masters if master.index not in call.asked}))
 
     def _heard(self, call: Call) -> bool:
         """Return whether the loss was reported to `on_lost`, or logged."""

@@ -186,6 +186,9 @@ def _losing(chance: random.Random, plan: Plan) -> Plan:
         at += chance.uniform(0, ttl)
     if chance.random() < 0.2:
         faults.append(Fault(chance.uniform(0, ttl), "reset", (chance.randrange(2), chance.randrange(masters))))
+    if chance.random() < 0.3:
+        at = chance.choice((0.2, 0.5, 0.9, 1.4)) * ttl + chance.uniform(0, 0.02)
+        faults += [Fault(at, "stop", (master, chance.choice((0.15, 0.5)))) for master in range(masters)]
     threads = [(0, _loses(chance, kind, ttl, 0.0)), (1, _loses(chance, kind, ttl, chance.uniform(0.01, ttl / 2)))]
     threads += [(chance.randrange(2), _loses(chance, kind, ttl, chance.uniform(0, ttl)))] * chance.choice((0, 0, 1))
     return replace(
