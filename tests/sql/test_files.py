@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from redlatch import ConfigurationError, MasterRefused
-from redlatch.sql.files import DatabaseFile, file_at, path_of, refuse_private
+from redlatch.sql.files import DatabaseFile, file_at, named_path, path_of, refuse_private
 from redlatch.sql.table import lock_table
 
 TABLE = lock_table()
@@ -51,7 +51,7 @@ def test_a_database_of_one_process_is_refused_in_every_spelling(url: str) -> Non
         refuse_private(sa.make_url(url))
 
 
-@pytest.mark.parametrize("option", ["nolock=1", "nolock=yes", "vfs=unix-none"])
+@pytest.mark.parametrize("option", ["nolock=1", "nolock=2", "nolock=01", "nolock=yes", "vfs=unix-none"])
 def test_a_file_that_sqlite_would_not_lock_is_refused(option: str) -> None:
     with pytest.raises(ConfigurationError, match="would not lock its file"):
         refuse_private(sa.make_url(f"sqlite:///file:/x/locks.db?{option}&uri=true"))
@@ -126,6 +126,15 @@ def test_another_file_or_none_at_its_path_is_seen(path: Path, tmp_path: Path) ->
     assert file.is_replaced()
     with pytest.raises(FileNotFoundError):
         file_at(str(path))
+
+
+@pytest.mark.parametrize("form", ["sqlite:///{}", "sqlite:///file:{}?uri=true", "sqlite:///file://{}?uri=true"])
+def test_a_file_is_watched_by_the_name_in_the_url(path: Path, tmp_path: Path, form: str) -> None:
+    link = tmp_path / "link.db"
+    link.symlink_to(path)
+    assert os.path.samefile(named_path(sa.make_url(form.format(link)), str(path)), link)
+    assert named_path(sa.make_url(form.format(link)), str(path)) != str(path)
+    assert named_path(sa.make_url(form.format(tmp_path / "other.db")), str(path)) == str(path)
 
 
 def test_a_number_that_is_used_again_has_another_time_of_birth(path: Path) -> None:

@@ -105,6 +105,25 @@ def test_the_holders_of_a_file_that_was_replaced_are_told(
     later.release()
 
 
+@pytest.mark.parametrize("linked", ["the file", "its folder"])
+def test_the_holders_of_a_file_whose_link_was_turned_are_told(threads: SqlFace, tmp_path: Path, linked: str) -> None:
+    """As for "current", which a deployment turns to the folder of the next release: both files had a holder."""
+    for folder in ("first", "second"):
+        (tmp_path / folder).mkdir()
+        sql.Client(f"sqlite:///{tmp_path / folder / 'locks.db'}").create_table()
+    current, lost = tmp_path / "current", threading.Event()
+    inner, url = ("locks.db", f"sqlite:///{current}") if linked == "the file" else ("", f"sqlite:///{current}/locks.db")
+    current.symlink_to(tmp_path / "first" / inner)
+    held = threads(url, ttl=300.0, on_lost=lambda *_: lost.set()).lock("job")
+    assert held.acquire(timeout=PATIENCE)
+    (tmp_path / "next").symlink_to(tmp_path / "second" / inner)
+    os.replace(tmp_path / "next", current)
+    assert lost.wait(PATIENCE)
+    assert threads(url).lock("job").acquire(timeout=PATIENCE)
+    with pytest.raises(LockLost, match="forgotten"):
+        held.raw.check()
+
+
 @each_journal
 @pytest.mark.parametrize("replace", [deploy, make_again])
 def test_the_next_call_sees_that_the_file_was_replaced(

@@ -24,7 +24,7 @@ from redlatch.sql.checks import (
 )
 from redlatch.sql.connection import OwnConnection, connect, text_of
 from redlatch.sql.database import Database
-from redlatch.sql.files import REPLACED, DatabaseFile, file_at, path_of
+from redlatch.sql.files import REPLACED, DatabaseFile, file_at, named_path, path_of
 from redlatch.sql.history import History, life_of, life_of_file
 from redlatch.sql.notices import Notices
 from redlatch.sql.rows import MySQLRows, Rows
@@ -132,7 +132,8 @@ class DatabaseDial:
             self._file = self._find_file(database)
         connection = connect(database.engine)
         try:
-            if self._file is not None and self._file.is_replaced():
+            file = self._file
+            if file is not None and (file.is_replaced() or self._file_of(database, connection) != file):
                 raise BackendLost(REPLACED)
             return self._examine(database, connection, tracking)
         except BaseException:
@@ -144,13 +145,17 @@ class DatabaseDial:
         if self._file is not None and not os.path.exists(self._file.path):
             # SQLite would make an empty file there.
             raise BackendLost("its file was deleted; put it back, or call create_table() again")
-        table = self._settings.table
-        assert table is not None
         connection = connect(database.engine)
         try:
-            return file_at(connection.run(lambda raw: path_of(raw, database.address, table)))
+            return self._file_of(database, connection)
         finally:
             connection.close()
+
+    def _file_of(self, database: Database, connection: OwnConnection) -> DatabaseFile:
+        table = self._settings.table
+        assert table is not None
+        found = connection.run(lambda raw: path_of(raw, database.address, table))
+        return file_at(named_path(database.engine.url, found))
 
     def _examine(self, database: Database, connection: OwnConnection, tracking: bool) -> Translator:
         family, settings, file = database.family, self._settings, self._file

@@ -6,7 +6,7 @@ import ctypes
 import os
 import struct
 from typing import NamedTuple
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qsl, unquote
 
 import sqlalchemy as sa
 
@@ -96,19 +96,40 @@ def _schema_of(raw: sa.Connection, table: str, schemas: list[str]) -> str:
     return "main"
 
 
+def named_path(url: sa.URL, found: str) -> str:
+    """Return the path by which a URL names a file, if it does: one of its links may be turned to another file.
+
+    SQLite tells a path without links. That one stays if the URL does not name the file, such as one of a schema that
+    was attached.
+
+    Args:
+        url: of the database.
+        found: the path without links.
+    """
+    name = os.path.abspath(_name_of(url)[0])
+    return name if os.path.exists(name) and os.path.samefile(name, found) else found
+
+
 def refuse_private(url: sa.URL) -> None:
     """Refuse the URL of a database in memory, or of one that SQLite would use without locking its file.
 
     Raises:
         ConfigurationError: it is such a URL.
     """
-    name, query = url.database or "", dict(url.query)
-    if name.startswith("file:"):
-        name, _, more = name.partition("?")
-        query |= {key: values[-1] for key, values in parse_qs(more).items()}
-        name = unquote(name.removeprefix("file:"))
-    options = {(key, str(value).lower()) for key, value in query.items()}
+    name, options = _name_of(url)
     if name in ("", ":memory:") or options & {("mode", "memory"), ("vfs", "memdb")}:
         raise ConfigurationError(f"database: a database in memory belongs to one process, {CURE}")
-    if ("vfs", "unix-none") in options or options & {("nolock", yes) for yes in ("1", "yes", "true", "on")}:
+    # SQLite takes every number but 0 for a yes.
+    nolock = {value for option, value in options if option == "nolock"} - {"0", "no", "false", "off"}
+    if nolock or ("vfs", "unix-none") in options:
         raise ConfigurationError("database: SQLite would not lock its file (nolock, vfs); leave out that option")
+
+
+def _name_of(url: sa.URL) -> tuple[str, set[tuple[str, str]]]:
+    """Return the name of the file in a URL, and its options with their values in lower case."""
+    name, query = url.database or "", [(option, str(value)) for option, value in url.query.items()]
+    if name.startswith("file:"):
+        name, _, more = name.partition("?")
+        query += parse_qsl(more)
+        name = unquote(name.removeprefix("file:"))
+    return name, {(option, value.lower()) for option, value in query}
