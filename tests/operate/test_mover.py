@@ -468,6 +468,16 @@ def test_a_handover_that_contradicts_the_markers_is_refused_and_writes_nothing(u
     assert stages(urls) == before
 
 
+def test_a_handover_to_the_same_masters_is_refused(urls: list[str]) -> None:
+    """It left them for ever, and refused all their clients."""
+    use(urls[:3])
+    before = stages(urls)
+    with pytest.raises(CannotMove, match="the same masters"):
+        mover(urls[:3], urls[2::-1]).run()
+    assert stages(urls) == before
+    use(urls[:3])
+
+
 def test_a_server_with_two_names_is_refused(urls: list[str]) -> None:
     use(urls[:3])
     with pytest.raises(CannotMove, match="the same server"):
