@@ -188,6 +188,8 @@ def test_urls_of_one_string_may_have_any_scheme(between: str) -> None:
         (f"redis://:{PASSWORD}@a,:{PASSWORD}@b", "several hosts in one URL"),
         ("redis://a,", "several hosts in one URL"),
         ("redis://a, ", "several hosts in one URL"),
+        ("redis://a:1,", "several hosts in one URL"),
+        ("redis://[::1]:1,", "several hosts in one URL"),
         ("redis://${HOST}", "a placeholder, such as ${HOST}, that nothing has replaced"),
         ("redis://$HOST:6379", "a placeholder"),
         ("redis://{host}:{port}", "a placeholder"),

@@ -100,6 +100,8 @@ def _check_place(scheme: str, rest: str, where: str) -> None:
     if scheme == "unix":
         return
     host, colon, port = _split(place)
+    if "," in port:
+        check_host(place, where)
     if host:
         check_host(host if host.startswith("%") else unquote(host), where)
     if colon and port and not _is_port(port):
