@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -114,6 +115,20 @@ def test_a_stopped_redlatch_holds_its_program_no_longer_than_its_lock(three: lis
     process.communicate(timeout=PATIENCE)
     assert last < stopped + SECOND
     assert process.returncode == 75
+
+
+def test_a_redlatch_that_was_stopped_renews_before_it_gives_up(three: list[str], name: str, beats: Path) -> None:
+    """It ended its program at once if less than --kill-after was left, although the masters would renew the lock."""
+    process = start(three, "--ttl", "6", name, *beating(beats))
+    beat(beats)
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(3.2)
+    process.send_signal(signal.SIGCONT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(1.0)
+    process.terminate()
+    _, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, err) == (128 + signal.SIGTERM, "")
 
 
 @pytest.mark.parametrize("words", [[], ["deaf"], ["forks", "deaf"]], ids=["obedient", "deaf", "with a child"])

@@ -15,7 +15,8 @@ from redlatch.client import Client
 from redlatch.errors import ConfigurationError, LockError, LockLost, QuorumUnavailable
 from redlatch.run.keeper import Keeper
 from redlatch.run.program import Program
-from redlatch.run.supervisor import BLOCKED, ENDING, Alerts, Ended, OnLoss, Supervisor, sleep_until
+from redlatch.run.supervisor import ENDING, Alerts, Ended, OnLoss, Supervisor, sleep_until
+from redlatch.run.terminal import BLOCKED
 from redlatch.votes.said import shown
 from redlatch.wire.net import now_ns
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from redlatch.run.keeper import Keeper
 from redlatch.run.program import Program
-from redlatch.run.terminal import WANTING
+from redlatch.run.terminal import BLOCKED, STOPPING, WANTING, stop
 from redlatch.votes.units import MILLISECOND
 
 # SIGKILL comes this long before the deadline, or a twentieth of the ttl if that is less.
@@ -41,20 +41,18 @@ PASSED_ON = frozenset(signal.valid_signals()) - {
     signal.SIGPIPE,
 }
 
-
-# What this process writes to a terminal must not stop it (`stty tostop`), nor may a change of the foreground. So this
-# signal of a neighbour is only taken while the main thread waits.
-BLOCKED = frozenset({signal.SIGTTOU})
-
-# The signals that stop a process, and that it may handle.
-STOPPING = WANTING | {signal.SIGTSTP}
-
 # A second signal within so many seconds must not interrupt the undo. A later one may, because Python drops an exception
 # that strikes a finalizer.
 UNDO = 2.0
 
 # Seconds within which a thread notes a signal that has come.
 NOTING = 0.1
+
+# How long renewals have after this process was stopped, before they count as failed.
+RESUMING_NS = 500 * MILLISECOND
+
+# How often to look for a renewal meanwhile.
+OFTEN_NS = 10 * MILLISECOND
 
 # The signals that end a process that waits for the lock.
 ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
@@ -193,15 +191,6 @@ class Alerts:
         return signal.SIGCONT in self._unread
 
 
-def stop(number: int, whom: int) -> None:
-    """Stop this process, or with a negative number its process group, as the signal does by default."""
-    before = signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
-    os.kill(whom, number)
-    signal.pthread_sigmask(signal.SIG_SETMASK, BLOCKED)
-    signal.signal(number, before)
-
-
 class Supervisor:
     """The watch over one program.
 
@@ -241,6 +230,8 @@ class Supervisor:
         self._ttl_ns = int(lock.ttl * 1e9)
         self._before_ns = min(BEFORE_NS, self._ttl_ns // 20)
         self._kill_ns = self._guarded_ns = 0
+        # Until when the renewals may need to go on after a stop.
+        self._resuming_ns = 0
         self._warned = False
         # Whether the program was asked to stop, and has not done so yet.
         self._stopping = False
@@ -262,6 +253,7 @@ class Supervisor:
         """Do with a signal what the program would do in the place of this process."""
         program = self._program
         if number == signal.SIGCONT:
+            self._resume()
             self._stopping = False
             program.go_on()
         elif number in PASSED_ON and not (number in WANTING and program.terminal.serve_neighbours()):
@@ -292,23 +284,29 @@ class Supervisor:
                 self._warned = True
                 self._say(f"the lock was lost, and the program goes on: {self._alerts.lost}")
             return math.inf
-        if not self.lost and (self._alerts.lost or now >= deadline_ns - self._kill_after_ns):
+        due_ns = max(deadline_ns - self._kill_after_ns, min(deadline_ns, self._resuming_ns))
+        if not self.lost and (self._alerts.lost or now >= due_ns):
             self._end(now, deadline_ns)
         if not self.lost:
             self._guard(deadline_ns)
             # A renewal begins when a third of the ttl is over. Look for it soon after, so that the keeper learns the
             # new deadline; if it is late, look often.
-            left = deadline_ns - self._kill_after_ns - now
             early = deadline_ns - self._ttl_ns // 2 - now
-            return max(0, early if early > 0 else min(left, self._ttl_ns // 20)) / 1e9
+            often = OFTEN_NS if now < self._resuming_ns else self._ttl_ns // 20
+            return max(0, early if early > 0 else min(due_ns - now, often)) / 1e9
         if now >= self._kill_ns:
             self._program.send(signal.SIGKILL)
             self._kill_ns = now + self._before_ns
         return (self._kill_ns - now) / 1e9
 
+    def _resume(self) -> None:
+        """Let the renewals go on that stood still while this process was stopped."""
+        self._resuming_ns = self._now_ns() + RESUMING_NS
+
     def _end(self, now: int, deadline_ns: int) -> None:
         """Ask the program to end, and plan its kill."""
-        self.lost = self._alerts.lost or "its renewals have failed"
+        failed = "redlatch was stopped for too long" if now < self._resuming_ns else "its renewals have failed"
+        self.lost = self._alerts.lost or failed
         self._kill_ns = min(deadline_ns, now + self._kill_after_ns)
         self._guard(self._kill_ns)
         self._program.send(signal.SIGTERM)
@@ -334,6 +332,7 @@ class Supervisor:
         # The keeper must know the newest deadline.
         self._left()
         if self.lost or self._alerts.stop_group(signal.SIGTSTP if number == signal.SIGSTOP else number):
+            self._resume()
             return
         # No shell could continue this process, so it goes on. The kernel lets no program be stopped from the terminal
         # then; and hangs up one that waits for the terminal.

@@ -15,6 +15,13 @@ from contextlib import suppress
 # The signals by which the kernel stops a process that needs the terminal and is not in its foreground.
 WANTING = frozenset({signal.SIGTTIN, signal.SIGTTOU})
 
+# What this process writes to a terminal must not stop it (`stty tostop`), nor may a change of the foreground. So this
+# signal of a neighbour is only taken while the main thread waits.
+BLOCKED = frozenset({signal.SIGTTOU})
+
+# The signals that stop a process, and that it may handle.
+STOPPING = WANTING | {signal.SIGTSTP}
+
 
 class Terminal:
     """The controlling terminal, if there is one. Its thread must block SIGTTOU, to set it from the background.
@@ -108,3 +115,12 @@ def _group_of_leader() -> int:
         return os.getpgid(os.getsid(0))
     except ProcessLookupError:
         return 0
+
+
+def stop(number: int, whom: int) -> None:
+    """Stop this process, or with a negative number its process group, as the signal does by default."""
+    before = signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    os.kill(whom, number)
+    signal.pthread_sigmask(signal.SIG_SETMASK, BLOCKED)
+    signal.signal(number, before)
