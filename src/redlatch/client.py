@@ -219,7 +219,7 @@ class Lock(BaseLock):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        driver, hold = self._shared.driver, self._hold
+        hold = self._hold
         ticket, entered = hold.ticket, hold.entered
         try:
             if ticket is entered and ticket is not None:
@@ -235,10 +235,10 @@ class Lock(BaseLock):
             # The interrupt may have come before `release` began. This is not in a function of its own, as in `acquire`.
             try:
                 if self._may_leave(ticket, entered):
-                    driver.resend_release(hold, ticket, interrupt)
+                    self._shared.driver.resend_release(hold, ticket, interrupt)
             except BaseException:
                 if self._may_leave(ticket, entered):
-                    driver.resend_release(hold, ticket, interrupt)
+                    self._shared.driver.resend_release(hold, ticket, interrupt)
                 raise
             raise
 

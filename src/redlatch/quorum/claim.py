@@ -122,6 +122,13 @@ class Claim:
         self.let_go_ns = 0
         self.unanswered: Any = None
 
+    def leave_own(self) -> bool:
+        """End the only open `with` if its claim is still the one of the lock object; return whether it is."""
+        if self.ticket is None or self.ticket is not self.entered:
+            return False
+        self.entered = None
+        return True
+
     def leave(self) -> None:
         """Note that one of several `with` statements ends, or that one ends whose claim has ended before."""
         if self.others:

@@ -15,6 +15,7 @@ cdef class Claim:
 
     cdef _begin(self, name)
     cdef _to_claimed(self, ticket)
+    cpdef bint leave_own(self)
     cpdef leave(self)
     cpdef follow(self, ticket)
     cpdef to_waiting(self)
