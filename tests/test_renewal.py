@@ -369,7 +369,7 @@ def test_row_72_a_check_reads_the_clock_and_not_the_event(
     connect: Face, three: list[str], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever sets the event may be late: a stopped thread, or an event loop that is blocked."""
-    monkeypatch.setattr(BaseLock, "mark_lost", lambda lock, term: None)
+    monkeypatch.setattr(BaseLock, "_mark_lost", lambda lock, term: None)
     lock = connect(three).lock(name, ttl=0.2)
     assert lock.acquire()
     event = lock.lost
