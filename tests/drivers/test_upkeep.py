@@ -14,6 +14,7 @@ from support.scripted_votes import MS, TTL_MS, Play
 from redlatch import impl
 from redlatch.drivers.upkeep import MOST_REPORTS, Renewal, ReportThreads, report_losses, report_lost_releases
 from redlatch.errors import LockError, QuorumUnavailable
+from redlatch.quorum.lease import new_lease
 from redlatch.quorum.policy import Doubts
 from redlatch.quorum.upkeep import Upkeep
 from redlatch.quorum.upkeep_schedule import UpkeepSchedule
@@ -120,10 +121,10 @@ def test_a_lost_release_is_off_the_list_before_its_report() -> None:
         def _report_loss(self, reason: str = "forgotten", term: Any = None) -> None:
             super()._report_loss(reason, term)
             # An `on_lost` that closes the client has the rest reported, but not itself once more.
-            report_lost_releases(ballots, Doubts())
+            report_lost_releases(ballots, Doubts(), 6)
 
     ballots += [refused(Lock(seen)), refused(Closes(seen, None))]
-    report_lost_releases(ballots, Doubts())
+    report_lost_releases(ballots, Doubts(), 6)
     assert seen == ["forgotten", "forgotten"]
     assert not ballots
 
@@ -132,6 +133,7 @@ def refused(lock: Lock) -> Ballot:
     """Return an unawaited release that the only master has refused."""
     ballot = Ballot(Release(b"k", b"token", 5), 1, 1)
     ballot.released_lock, ballot.refusers = lock, 1
+    ballot.released_lease = new_lease(b"token", 5, 7)
     return ballot
 
 
@@ -143,7 +145,14 @@ def test_row_60_an_unawaited_release_that_was_sent_again_is_a_loss_if_the_master
     ballot, doubts = refused(Lock(seen)), Doubts()
     ballot.command.tried = 1
     doubts.add(forgot, 0)
-    report_lost_releases([ballot], doubts)
+    report_lost_releases([ballot], doubts, 6)
+    assert seen == reports
+
+
+@pytest.mark.parametrize(("now", "reports"), [(6, ["forgotten"]), (7, [])])
+def test_row_60_a_refusal_after_the_key_may_have_expired_is_no_loss(now: int, reports: list[str]) -> None:
+    seen: list[Any] = []
+    report_lost_releases([refused(Lock(seen))], Doubts(), now)
     assert seen == reports
 
 
@@ -151,11 +160,12 @@ def test_row_60_a_refusal_that_may_be_an_echo_waits_for_the_missing_votes() -> N
     seen: list[Any] = []
     ballot = Ballot(Release(b"k", b"token", 5), 3, 2)
     ballot.released_lock, ballot.command.tried = Lock(seen), 0b100
+    ballot.released_lease = new_lease(b"token", 5, 7)
     ballot.no, ballot.refusers, ballot.decided = 2, 0b101, True
-    report_lost_releases([ballot], Doubts())
+    report_lost_releases([ballot], Doubts(), 6)
     assert (seen, ballot.decided) == ([], False)
     ballot.no, ballot.refusers = 3, 0b111
-    report_lost_releases([ballot], Doubts())
+    report_lost_releases([ballot], Doubts(), 6)
     assert seen == ["forgotten"]
 
 

@@ -188,3 +188,74 @@ def test_row_60_a_key_that_was_deleted_while_the_master_was_out_of_reach_is_a_lo
     await_true(lambda: client.health().masters[0].voting)
     with pytest.raises(LockLost):
         lock.release()
+
+
+def hang(relay: Proxy) -> None:
+    """Cut the connections, and let the next handshake wait."""
+    relay.requests.clear()
+    relay.cut()
+
+
+def stall(relay: Proxy) -> None:
+    relay.requests.clear()
+
+
+def heal(relay: Proxy) -> None:
+    relay.refusing = False
+    relay.requests.set()
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["waiting", "without waiting"])
+@pytest.mark.parametrize("outage", [refuse, hang, stall])
+def test_row_60_a_key_that_expired_before_its_release_arrived_is_no_loss(
+    outage: Callable[[Proxy], None],
+    waits: bool,
+    connect: Face,
+    url: str,
+    proxies: Callable[[list[str]], list[Proxy]],
+    name: str,
+) -> None:
+    [relay] = proxies([url])
+    client = connect([relay.url])
+    lock = client.lock(name, ttl=1.0)
+    assert lock.acquire()
+    outage(relay)
+    if waits:
+        with pytest.raises(QuorumUnavailable):
+            lock.release()
+    else:
+        lock.release(wait=False)
+    await_true(lambda: not ask(url).exists(name))
+    heal(relay)
+    if waits:
+        release_soon(lock)
+    else:
+        # Its answer has come after that of the release.
+        await_true(lambda: wins(client.lock(name)))
+    assert not losses(client)
+
+
+@pytest.mark.parametrize("outage", [hang, stall])
+def test_row_60_a_release_that_nobody_waits_for_any_more_when_it_arrives_shows_the_loss(
+    outage: Callable[[Proxy], None],
+    connect: Face,
+    url: str,
+    proxies: Callable[[list[str]], list[Proxy]],
+    name: str,
+) -> None:
+    [relay] = proxies([url])
+    client = connect([relay.url])
+    lock = client.lock(name, ttl=60.0)
+    assert lock.acquire()
+    outage(relay)
+    await_true(lambda: not wins(client.lock(name + " another")) and (outage is stall or not voting(client)))
+    with pytest.raises(QuorumUnavailable):
+        lock.release()
+    ask(url).delete(name)
+    heal(relay)
+    with pytest.raises(LockLost):
+        release_soon(lock)
+
+
+def voting(client: Any) -> bool:
+    return bool(client.health().masters[0].voting)

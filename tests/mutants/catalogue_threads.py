@@ -58,7 +58,7 @@ THREADS = (
         "each no to a release that was sent again is an echo",
         "row 60",
         OUTCOME,
-        "    return refusers(doubts, ballot, asked_ns).bit_count() <= ballot.size - ballot.quorum\n",
+        "    return refusers(doubts, ballot, lease, now_ns).bit_count() <= ballot.size - ballot.quorum\n",
         "    return True\n",
         threads="losing",
     ),

@@ -130,6 +130,22 @@ def test_row_60_a_no_is_an_echo_only_of_a_copy_that_the_same_memory_may_have_obe
         end(held, outcome, votes, resent=True, tried=tried)
 
 
+@pytest.mark.parametrize(("forgot", "lost"), [((), False), ((0, 1), False), ((0, 1, 2), True)])
+def test_row_60_a_no_after_the_end_of_the_lease_may_come_from_a_key_that_has_expired(
+    held: Play, outcome: ModuleType, forgot: tuple[int, ...], lost: bool
+) -> None:
+    for master in forgot:
+        held.policy.doubts.note_other(BEGINNING + 1, master)
+    held.hold.begin_release(held.now)
+    held.now = DEADLINE
+    ballot = ballot_of(held, "nnn")
+    if not lost:
+        assert outcome.end_release(held.policy, held.hold, ballot, False, True, held.now)
+        return
+    with pytest.raises(LockLost, match="a quorum has forgotten it"):
+        outcome.end_release(held.policy, held.hold, ballot, False, True, held.now)
+
+
 @pytest.mark.parametrize(("since", "kept"), [(BEGINNING, True), (BEGINNING + 1, False)])
 def test_a_master_that_had_forgotten_before_the_lease_was_asked_for_has_kept_it(
     play: Play, since: int, kept: bool
@@ -147,6 +163,7 @@ def test_row_60_a_release_without_a_verdict_notes_where_a_copy_may_have_been_obe
     ballot.unsent = 0b1000
     assert not outcome.end_release(held.policy, held.hold, ballot, False, False, held.now)
     assert [ballot.command.tried >> index & 1 for index in range(5)] == [0, 1, 1, 0, 1]
+    assert ballot.unsent == -1
 
 
 def test_a_release_that_comes_after_that_of_the_closed_client_says_so(held: Play, outcome: ModuleType) -> None:

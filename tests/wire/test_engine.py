@@ -1162,6 +1162,23 @@ def test_row_60_an_owed_release_whose_answer_reaches_no_caller_may_have_been_obe
     assert release.command.tried == tried
 
 
+@pytest.mark.parametrize(("reply", "tried"), [(b":1\r\n", 0b001), (b":0\r\n", 0)])
+def test_row_60_a_release_that_has_waited_for_a_connection_until_nobody_waits_for_it(
+    rig: Rig, reply: bytes, tried: int
+) -> None:
+    rig.lose(0)
+    release = rig.submit("Release")
+    assert release.unsent == 0b001
+    again = send_again(rig, release)
+    rig.adopt(0)
+    rig.fleet.flush()
+    assert (release.command.tried, release.unsent, again.unsent) == (0b001, 0b001, 0)
+    rig.reply(0, reply)
+    assert release.command.tried == tried
+    rig.reply(0, b":0\r\n")
+    assert (again.refusers, again.command.tried) == (0b001, tried)
+
+
 def test_row_60_the_answer_to_an_owed_release_goes_to_the_caller_that_has_sent_it_again(rig: Rig) -> None:
     known_since = rig.now_ns()
     rig.lose(0)

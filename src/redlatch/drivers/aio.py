@@ -586,7 +586,7 @@ class Driver(Session):
             self._wake_soon(ballot)
         # In a later turn, because an `on_lost` may use the client.
         if fleet.lost and self._loop is not None:
-            for report in lost_releases(fleet.lost, self._policy.doubts):
+            for report in lost_releases(fleet.lost, self._policy.doubts, self._clock.now()):
                 self._loop.call_soon(report)
         changed, fleet.changed = fleet.changed, []
         alarmed = False

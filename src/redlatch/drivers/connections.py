@@ -182,7 +182,7 @@ class Connections(Belongings):
 
     def notify_lost(self) -> None:
         """Run `on_lost` for unawaited releases that found the lock lost. Call it outside the I/O section."""
-        report_lost_releases(self.fleet.lost, self._doubts)
+        report_lost_releases(self.fleet.lost, self._doubts, self._clock.now())
 
     def arrive(self, index: int, outcome: Arrival) -> bool:
         """Take the outcome of dialling a master: adopt its connection, or note why it has no vote; or take a switch.

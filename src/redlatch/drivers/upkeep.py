@@ -14,7 +14,7 @@ from functools import partial
 from redlatch.errors import LockError
 from redlatch.quorum.effects import Steps
 from redlatch.quorum.hold import Hold
-from redlatch.quorum.outcome import is_echo
+from redlatch.quorum.outcome import proves_nothing
 from redlatch.quorum.policy import Doubts, Policy
 from redlatch.quorum.upkeep import Term
 from redlatch.quorum.upkeep_schedule import Loss, UpkeepSchedule
@@ -180,13 +180,13 @@ def report_losses(lost: deque[Loss]) -> None:
     _run_all(_reported(lost))
 
 
-def report_lost_releases(ballots: list[Ballot], doubts: Doubts) -> None:
+def report_lost_releases(ballots: list[Ballot], doubts: Doubts, now_ns: int) -> None:
     """Report the locks whose unawaited release found them lost, and take the ballots off the list.
 
     Raises:
         BaseException: as for `report_losses`.
     """
-    _run_all(lost_releases(ballots, doubts))
+    _run_all(lost_releases(ballots, doubts, now_ns))
 
 
 def _reported(lost: deque[Loss]) -> Iterator[Callable[[], None]]:
@@ -199,7 +199,7 @@ def _reported(lost: deque[Loss]) -> Iterator[Callable[[], None]]:
             yield partial(lock._report_loss, reason, term)
 
 
-def lost_releases(ballots: list[Ballot], doubts: Doubts) -> Iterator[Callable[[], None]]:
+def lost_releases(ballots: list[Ballot], doubts: Doubts, now_ns: int) -> Iterator[Callable[[], None]]:
     """Take the refused releases off the list, and yield a report for each whose lock had been lost before it."""
     # Not `while ballots`: another thread may take the last one.
     while True:
@@ -207,7 +207,7 @@ def lost_releases(ballots: list[Ballot], doubts: Doubts) -> Iterator[Callable[[]
             ballot = ballots.pop()
         except IndexError:
             return
-        while is_echo(doubts, ballot, ballot.command.since_ns):
+        while proves_nothing(doubts, ballot, ballot.released_lease, now_ns):
             if not ballot.missing():
                 break
             # The votes that are missing may prove the loss. The engine then puts the ballot on the list again, unless

@@ -16,6 +16,7 @@ from ..votes.ballot import Ballot
 from ..votes.units import SECOND
 from .counting import count_end
 from .hold import Hold
+from .lease import Lease
 from .policy import Doubts, Policy
 from .waiting.queues import WaitQueues
 
@@ -72,36 +73,43 @@ def end_release(policy: Policy, hold: Hold, ballot: Ballot, late: bool, resent: 
         QuorumUnavailable: too many masters failed. The hold is UNCONFIRMED, so its release may be called again.
     """
     if not ballot.unavailable():
-        lost = late or (ballot.refused() and not (resent and is_echo(policy.doubts, ballot, hold.lease.asked_ns)))
+        lost = late or ballot.refused()
+        if lost and not late and resent:
+            lost = not proves_nothing(policy.doubts, ballot, hold.lease, policy.clock.now())
         why = why_lost(policy, hold, late) if lost else ""
         count_end(policy, hold, started_ns, why)
         hold.free()
         if lost:
             raise lost_before(policy, hold, ballot, why, policy.clock.now() - started_ns)
         return True
-    ballot.command.tried |= ~(ballot.unsent | refusers(policy.doubts, ballot, hold.lease.asked_ns))
+    first = ~ballot.command.tried
+    ballot.command.tried |= ~(ballot.unsent | refusers(policy.doubts, ballot, hold.lease, policy.clock.now()))
+    # A "no" of these masters that still comes answers the first copy.
+    ballot.unsent |= first
     if is_final(ballot, 1 + resent):
         hold.to_unconfirmed(ballot.command)
         raise no_quorum("release", policy, hold, ballot, policy.clock.now() - started_ns)
     return False
 
 
-def refusers(doubts: Doubts, ballot: Ballot, asked_ns: int) -> int:
-    """Return a bit mask of the masters whose "no" to a release means that they had forgotten the token before it.
+def refusers(doubts: Doubts, ballot: Ballot, lease: Lease, now_ns: int) -> int:
+    """Return a bit mask of the masters whose "no" to a release means that they had forgotten the lease before it.
 
     A master that has obeyed one copy of a release says "no" to the next one. So a "no" may be an echo if the master may
-    have obeyed an earlier copy, and if its memory is the one that was asked then.
+    have obeyed an earlier copy, and if its memory is the one that was asked then. And when the lease is over, a master
+    with that memory says "no" because the key has expired.
 
     Args:
-        asked_ns: when the lease was last asked for.
+        lease: the lease that the holder had.
+        now_ns: the time after the last vote.
     """
-    kept = sum([1 << index for index in range(ballot.size) if doubts.kept(index, asked_ns)])
-    return ballot.refusers & ~(ballot.command.tried & kept)
+    kept = sum([1 << index for index in range(ballot.size) if doubts.kept(index, lease.asked_ns)])
+    return ballot.refusers & ~(kept if now_ns >= lease.deadline_ns else ballot.command.tried & kept)
 
 
-def is_echo(doubts: Doubts, ballot: Ballot, asked_ns: int) -> bool:
-    """Return whether earlier copies of a release may be why a quorum has refused it; the arguments are as above."""
-    return refusers(doubts, ballot, asked_ns).bit_count() <= ballot.size - ballot.quorum
+def proves_nothing(doubts: Doubts, ballot: Ballot, lease: Lease, now_ns: int) -> bool:
+    """Return whether no quorum has said that it had forgotten the lease before this release."""
+    return refusers(doubts, ballot, lease, now_ns).bit_count() <= ballot.size - ballot.quorum
 
 
 def lost_before(policy: Policy, hold: Hold, ballot: Ballot, why: str, elapsed_ns: int) -> LockLost:

@@ -132,9 +132,11 @@ class Releasing:
         self._begin_release()
         if self._queues.by_key and self._handed_off():
             return
-        self._ballot = self._policy.ballot(self._hold.unanswered if self._resent else self._hold.releasing())
+        command = self._hold.unanswered if self._resent else self._hold.releasing()
+        self._ballot = self._policy.ballot(command)
         if not self._late:
             self._ballot.released_lock = released_lock
+            self._ballot.released_lease = self._hold.lease
         yield Send([self._ballot])
         self._queues.leave(self._hold, self._started_ns, not self._late)
         count_end(self._policy, self._hold, self._started_ns, RAN_OUT if self._late else "")

@@ -30,9 +30,10 @@ class Ballot:
         waiter: the object that the driver wakes when the ballot is decided, or None.
         behind: a ballot that is submitted directly after this one, or None. Of a repair, the extension before it.
         refusers: a bit mask of the masters that voted no on a release.
-        unsent: a bit mask of the masters to which nothing was sent before, because their links were down.
+        unsent: a bit mask of the masters that were sent no earlier copy of a release, as far as was noted.
         released_lock: the lock that this ballot releases without waiting, or None. The driver reports the lock as lost
             if the release is refused.
+        released_lease: the lease that this lock had then, or None.
         resent: a bit mask of the masters that were sent the full text of the script.
         hurry_ns: when the masters that have not voted are suspected, in nanoseconds since boot; 0 until a quorum has
             voted.
@@ -50,6 +51,7 @@ class Ballot:
         "no",
         "quorum",
         "refusers",
+        "released_lease",
         "released_lock",
         "reopened",
         "resent",
@@ -83,6 +85,7 @@ class Ballot:
         self.silent: tuple[int, ...] = ()
         self.behind: Ballot | None = None
         self.released_lock: Any = None
+        self.released_lease: Any = None
         self.resent = 0
         self.hurry_ns = 0
 

@@ -212,6 +212,7 @@ class Fleet:
         if self.guarded and ballot.command.ttl_ms:
             ballot = self._copy_uncovered(link, ballot)
         if link.dialling and len(link.parked) < self.max_pending:
+            ballot.unsent |= 1 << link.index
             link.parked.append(ballot)
         else:
             # Drop all parked ballots, not only this one. Else a parked SET would be sent later without the release that
@@ -299,7 +300,7 @@ class Fleet:
         link.owed = {}
         while link.parked:
             if link.parked[0] not in waited:
-                self._send_on(link, link.parked[0])
+                self._send_late(link, link.parked[0])
             link.parked.popleft()
         # Many commands may have waited for the connection. That does not mean that the master has stopped.
         link.full_at = -1
@@ -318,16 +319,21 @@ class Fleet:
         for owed in link.owed.values():
             command = owed.command
             if owed.released_lock is not None:
-                self._send_on(link, owed)
+                self._send_late(link, owed)
             elif command in parked:
                 waited.add(parked[command])
-                self._send_on(link, parked[command])
+                self._send_late(link, parked[command])
             else:
-                ballot = self.ballot_of(command)
-                ballot.unsent = ~command.tried & 1 << link.index
-                command.tried |= 1 << link.index
-                self._send_on(link, ballot)
+                self._send_late(link, self.ballot_of(command))
         return waited
+
+    def _send_late(self, link: Link, ballot: Ballot) -> None:
+        """Send a ballot that has waited for the connection. Note it of a release: its caller may not wait any more."""
+        if ballot.command.releases:
+            bit = 1 << link.index
+            ballot.unsent = ballot.unsent & ~bit | ~ballot.command.tried & bit
+            ballot.command.tried |= bit
+        self._send_on(link, ballot)
 
     def _observe(self, link: Link, monitor: Any) -> None:
         """Begin to send pulses on a new connection. Without a monitor it never votes on a ttl in a guarded fleet."""

@@ -25,6 +25,7 @@ cdef class Ballot:
     cdef public object waiter
     cdef public Ballot behind
     cdef public object released_lock
+    cdef public object released_lease
     cdef public object resent      # a bit mask of links, as an int of any size
     cdef public long long hurry_ns
 

@@ -90,6 +90,7 @@ cdef class Fleet:
     cdef _withdraw_held(self, Command release)
     cdef _announce(self, Link link, Command command)
     cdef _send_on(self, Link link, Ballot ballot)
+    cdef _send_late(self, Link link, Ballot ballot)
     cdef _take(self, Link link, data)
     @cython.locals(owing=Py_ssize_t)
     cdef bint _full(self, Link link) except -1
