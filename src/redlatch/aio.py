@@ -233,6 +233,10 @@ class AsyncLock(BaseLock):
     async def _acquire_again(self, ticket: object) -> None:
         """Acquire the lock, and continue the claim with this ticket, which was given up for a wait on a condition."""
         await self.acquire(timeout=math.inf)
+        made: object = self._hold.ticket
+        if isinstance(made, TaskTicket) and isinstance(ticket, TaskTicket):
+            # Another task may run the wait, as with `asyncio.wait_for` before Python 3.12.
+            made.task = ticket.task
         self._hold.follow(ticket)
 
     async def _leave_lost(self, scope: LossScope, error: BaseException | None) -> None:

@@ -371,6 +371,41 @@ def test_a_wait_in_a_task_of_its_own_continues_the_claim_of_the_with(
 # --- re-entrant locks --------------------------------------------------------------------------------
 
 
+def test_a_wait_in_a_task_of_its_own_continues_the_claim_of_a_with_inside_another(url: str, name: str) -> None:
+    async def main() -> None:
+        async with redlatch.AsyncClient(url) as client:
+            lock, left = client.lock(name, ttl=LONG), asyncio.Event()
+
+            async def release_and_stay() -> None:
+                async with lock:
+                    await lock.release()
+                    await left.wait()
+
+            first = asyncio.create_task(release_and_stay())
+            while lock._hold.entered is None or lock._hold.state != FREE:
+                await asyncio.sleep(0)
+            async with lock:
+                await asyncio.create_task(lock.condition().wait(0.01))
+            assert lock._hold.state == FREE
+            left.set()
+            await first
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_acquire_in_a_task_of_its_own_belongs_to_the_task_that_called_it(url: str, name: str, kind: str) -> None:
+    async def main() -> None:
+        async with redlatch.AsyncClient(url) as client:
+            lock = KINDS[kind](client, name)
+            async with lock:
+                await lock.release()
+                assert await asyncio.create_task(lock.acquire())
+            assert await KINDS[kind](client, name).acquire(blocking=False)
+
+    asyncio.run(main())
+
+
 def test_the_lock_inside_a_reentrant_lock_is_not_released_from_another_user(
     connect: Face, users: list[User], three: list[str], rival: Faced, name: str
 ) -> None:

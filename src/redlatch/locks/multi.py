@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -15,7 +15,7 @@ from .batch import Batch
 from .driver import Driver
 from .leaving import leaves, may_leave
 from .lock import BaseLock, Shared, held_for, note_failure
-from .owner import TaskTicket, made_in_this_task, made_in_this_thread
+from .owner import TaskTicket, coroutine_function, made_in_this_task, made_in_this_thread, named
 from .refusal import Refusal
 
 
@@ -242,7 +242,8 @@ class MultiLock(BaseMultiLock):
 class AsyncMultiLock(BaseMultiLock):
     """A lock on many names for asyncio tasks; made by `AsyncClient.multi_lock`. One object has one holder at a time."""
 
-    async def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
+    @coroutine_function
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> Coroutine[Any, Any, bool]:
         """Acquire the lock on all names, or on none.
 
         Args:
@@ -257,8 +258,13 @@ class AsyncMultiLock(BaseMultiLock):
             QuorumUnavailable: too many masters failed; `causes` has the error of each.
             AlreadyHeld, ClientUnusable, ConfigurationError, TypeError: as for `AsyncLock.acquire`.
         """
-        seconds = self._timeout_of(blocking, timeout)
-        batch = Batch(self._shared, self._locks, ticket=TaskTicket())
+        # Made here: another task may run the coroutine.
+        ticket = TaskTicket()
+        return self._acquire(self._timeout_of(blocking, timeout), ticket)
+
+    @named("AsyncMultiLock.acquire")
+    async def _acquire(self, seconds: float | None, ticket: TaskTicket) -> bool:
+        batch = Batch(self._shared, self._locks, ticket=ticket)
         try:
             await self._shared.driver.run(self._acquiring(batch, seconds))
             won = self._all_held()
