@@ -7,10 +7,12 @@ So click is imported inside functions, where `main` can report a missing package
 from __future__ import annotations
 
 import io
+import os
 import signal
 import sys
+from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import click
@@ -34,6 +36,29 @@ HINT = "pip install 'redlatch[cli,embedded]'"
 
 # The exit status that shells report for a program ended by Ctrl-C.
 INTERRUPTED = 130
+
+# EX_IOERR of sysexits.h. The statuses of a probe and of a busy lock are lower.
+CANNOT_WRITE = 74
+
+
+class CannotWrite(Exception):
+    """The output was not written. It is no OSError: click and rich end a closed pipe with the status 1.
+
+    Args:
+        cause: the error of the system.
+    """
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(f"the output cannot be written: {cause.strerror}")
+        self.cause = cause
+
+
+class _Output(io.FileIO):
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise CannotWrite(error) from error
 
 
 def build() -> click.Group:
@@ -65,11 +90,15 @@ def main() -> None:
     if sys.argv[1:2] == ["run"] and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # Until it takes signals it holds nothing. A loop of the shell ends only if a Ctrl-C kills its command.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # A name, an owner or a host may have characters that the locale cannot print.
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
+    _prepare_output()
     try:
-        build().main(prog_name="redlatch")
+        try:
+            build().main(prog_name="redlatch")
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except CannotWrite as error:
+        _end_without_output(error)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
@@ -78,6 +107,31 @@ def main() -> None:
     except KeyboardInterrupt:
         # Ctrl-C arrived while modules were loading. A running subcommand reports its own interruption.
         sys.exit(INTERRUPTED)
+
+
+def _prepare_output() -> None:
+    """Have a failed write raise `CannotWrite`, and print characters that the locale does not have as escapes."""
+    out = sys.stdout
+    if not isinstance(out, io.TextIOWrapper):
+        return
+    # Without a buffer (python -u) it is the file itself. The console of Windows is no FileIO.
+    if type(getattr(out.buffer, "raw", out.buffer)) is io.FileIO:
+        at_once = out.line_buffering or out.write_through
+        file = io.BufferedWriter(_Output(out.fileno(), "w", closefd=False))
+        sys.stdout = io.TextIOWrapper(file, out.encoding, "backslashreplace", line_buffering=at_once)
+    else:
+        out.reconfigure(errors="backslashreplace")
+
+
+def _end_without_output(error: CannotWrite) -> None:
+    """Exit with `CANNOT_WRITE`. A reader that has closed the pipe, such as `head`, needs no message."""
+    # At its exit Python tries once more to write the rest.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if not isinstance(error.cause, BrokenPipeError):
+        # stderr may be on the same full disk. The status still says it.
+        with suppress(OSError):
+            print(f"redlatch: {error}", file=sys.stderr)
+    sys.exit(CANNOT_WRITE)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import gc
+import os
 import socket
+import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from redlatch.drivers.connections import Connections
+from redlatch.guard.admission import Admissions
+from redlatch.guard.marker import MARKER
+from redlatch.guard.settings import Guard
 from redlatch.masters.listed import masters_of
 from redlatch.testing import embedded
 from redlatch.wire.connect import dial
@@ -64,3 +70,38 @@ def test_the_sockets_of_a_forgotten_client_are_dismissed(url: str) -> None:
     del connections
     gc.collect()
     assert len(dismissed) == 1
+
+
+@pytest.mark.parametrize("where", ["not taken", "waits for the other masters"])
+def test_the_collector_finds_no_connection_of_a_forgotten_client_before_the_client(url: str, where: str) -> None:
+    """It finalizes the objects of a cycle one by one, here the socket first: "unclosed socket"."""
+    masters = masters_of([url, "redis://127.0.0.1:1"])
+
+    def guard(set_back: Any) -> Admissions:
+        sources = lambda: 0, lambda: 0.5, lambda number: None
+        return Admissions(tuple([m.address for m in masters]), Guard(), MARKER, 1000, 0.01, *sources, set_back)
+
+    gc.collect()
+    gc.disable()
+    try:
+        # Older than its client, so that the collector comes to it first.
+        connection = dial(masters[0], 10.0, extension=guard(lambda index, by_ns: None).handshake(0))
+        connections = Connections(masters, 2, BootClock(), Fleet, lambda index, outcome: None, guard=guard)
+        connections.muster()
+        if where == "not taken":
+            connections.arrivals.append((0, connection))
+        else:
+            connections.arrive(0, connection)
+        cycle: list[Any] = [connections]
+        cycle.append(cycle)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            descriptor = connection.sock.fileno()
+            del connection, connections, cycle
+            gc.collect()
+            assert [str(each.message) for each in caught] == []
+            # It was closed all the same.
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                os.fstat(descriptor)
+    finally:
+        gc.enable()

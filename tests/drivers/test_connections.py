@@ -18,7 +18,7 @@ from redlatch.guard.settings import Guard
 from redlatch.masters.group import Found
 from redlatch.masters.listed import masters_of
 from redlatch.testing import embedded
-from redlatch.wire.connect import Connection, dial
+from redlatch.wire.connect import LONGEST_PAUSE, Connection, dial
 from redlatch.wire.engine import Fleet
 from redlatch.wire.net import BootClock
 from redlatch.wire.switches import Switch
@@ -193,6 +193,44 @@ def test_a_connection_that_is_judged_while_the_client_closes_is_closed_without_a
     connections.arrive(0, connection)
     assert connection.sock.fileno() == -1
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+class Confused(Admissions):
+    """A guard that fails at its second decision."""
+
+    decided = False
+
+    def decide(self, *args: Any) -> Any:
+        if self.decided:
+            raise RuntimeError("an error in the guard")
+        self.decided = True
+        return super().decide(*args)
+
+
+def test_an_error_while_a_connection_waits_closes_it_and_has_the_master_dialled_again(url: str) -> None:
+    """The master may be dialled twice, after an interrupt. The connection was dropped, and no other one was made."""
+    masters, made = masters_of([url, "redis://127.0.0.1:1"]), list[NoDialler]()
+
+    def guard(set_back: Any) -> Admissions:
+        sources = lambda: 0, lambda: 0.5, lambda number: None
+        return Confused(tuple([m.address for m in masters]), Guard(), MARKER, 1000, 0.01, *sources, set_back)
+
+    def dialler(*given: Any) -> Any:
+        made.append(NoDialler())
+        return made[0]
+
+    connections = Connections(masters, 2, BootClock(), Fleet, lambda index, outcome: None, guard=guard, dialler=dialler)
+    connections.muster()
+    try:
+        connection = dial(masters[0], 10.0, extension=guard(lambda index, by_ns: None).handshake(0))
+        connections.arrive(0, connection)
+        assert connection.sock.fileno() >= 0
+        connections.arrive(0, ConnectionRefusedError("the second time it was dialled"))
+        assert connection.sock.fileno() == -1
+        assert made[0].pauses == [LONGEST_PAUSE]
+        assert isinstance(connections.causes()[masters[0].name], RuntimeError)
+    finally:
+        connections.close()
 
 
 UNEXPECTED = ConnectionError("a:1 answered with 'WHAT'; the connection was closed")
