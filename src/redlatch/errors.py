@@ -68,7 +68,7 @@ class LockError(redis.exceptions.LockError):
 
     @property
     def http_headers(self) -> dict[str, str]:
-        """The headers of the answer to an HTTP request. A `Retryable` has Retry-After, in whole seconds; others none."""
+        """The headers of the answer to an HTTP request: Retry-After in whole seconds for a `Retryable`, else none."""
         return {}
 
     def __str__(self) -> str:
