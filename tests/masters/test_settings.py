@@ -236,3 +236,15 @@ def test_a_provider_for_asyncio_alone_is_refused() -> None:
 
     with pytest.raises(ConfigurationError, match=r"get_credentials_async\(\) is not enough"):
         masters_of(redis.asyncio.Redis(credential_provider=Provider()))
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://a", "rediss://a", "unix:///s", "redis+sentinel://s1/g", "rediss+sentinel://s1/g"]
+)
+@pytest.mark.parametrize(
+    "option", ["connection_class", "connection_pool", "service_name", "sentinels", "unix_socket_path"]
+)
+def test_an_option_of_a_pool_is_refused_in_a_url(url: str, option: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"^masters\[1\]: {option} is no option of a URL") as caught:
+        masters_of(["redis://b", f"{url}?{option}={PASSWORD}"])
+    assert PASSWORD not in str(caught.value)

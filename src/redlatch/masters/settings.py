@@ -198,7 +198,10 @@ def for_connection(kind: type, options: Mapping[str, Any], where: str) -> dict[s
 
 
 def from_url(options: Mapping[str, Any], where: str) -> None:
-    """Refuse options of a URL that cannot be text.
+    """Refuse options of a URL that cannot be text, or that its scheme and its hosts say.
+
+    Args:
+        options: those of the query. redis-py replaces some of them by what the scheme says.
 
     Raises:
         ConfigurationError: as above; the message names the option.
@@ -206,6 +209,12 @@ def from_url(options: Mapping[str, Any], where: str) -> None:
     for name in _NO_TEXT:
         if name in options:
             raise ConfigurationError(f"{where}: {name} cannot be written in a URL; give a redis-py client with it")
+    for name in _OF_A_POOL:
+        if name in options:
+            raise ConfigurationError(
+                f"{where}: {name} is no option of a URL; leave it out. The scheme says how the server is reached: "
+                "redis://, rediss://, unix:// or redis+sentinel://"
+            )
 
 
 def wrong_value(name: str, where: str) -> ConfigurationError:

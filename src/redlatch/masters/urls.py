@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import ssl
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import redis.connection as redis_connection
 
@@ -166,7 +166,7 @@ def _parsed(scheme: str, rest: str, where: str) -> tuple[type, dict[str, Any]]:
         if named is None:
             raise
         raise wrong_value(named[1], where) from None
-    from_url(options, where)
+    from_url(parse_qs(rest.partition("?")[2]), where)
     kind = options.pop("connection_class", redis_connection.Connection)
     return kind, _verifying(kind, options) if issubclass(kind, redis_connection.SSLConnection) else options
 
