@@ -49,6 +49,13 @@ def test_tls_is_for_the_connections_that_have_it(module: Any) -> None:
 
 
 @modules
+def test_a_sentinel_that_is_listed_twice_is_refused(module: Any) -> None:
+    client = module.Sentinel([("s1", 1), ("s2", 2), ("s1", 1)]).master_for("g")
+    with pytest.raises(ConfigurationError, match=r"^masters\[1\]: a sentinel is listed twice"):
+        masters_of(["redis://host", client])
+
+
+@modules
 def test_a_forced_host_is_kept(module: Any) -> None:
     master = master_of_client(made(module, force="nat").master_for("g"), "masters[0]")
     assert master.group is not None

@@ -133,4 +133,5 @@ def _group_of(pool: Any, where: str) -> Group:
     name = pool.service_name
     # redis-py 5.0 has no such argument.
     host = getattr(manager, "_force_master_ip", None)
-    return Group(name.decode() if isinstance(name, bytes) else name, sentinels, host, manager.min_other_sentinels)
+    name = name.decode() if isinstance(name, bytes) else name
+    return Group(name, sentinels, host, manager.min_other_sentinels, where)

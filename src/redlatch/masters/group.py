@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from redlatch.errors import ConfigurationError
 from redlatch.masters.server import Server
 
 # The host and the port of a server.
@@ -32,15 +33,28 @@ class Group:
         sentinels: to ask. A majority of them must agree.
         host: reaches the masters at this host, whatever host the sentinels name; None for the host that they name.
         least_others: the client ignores a sentinel that knows fewer other sentinels.
+        where: the argument that names this group, for the error.
 
     Attributes:
         majority: how many sentinels must agree.
         unanswered: the indexes of the sentinels whose last question by a dialling thread has not ended.
+
+    Raises:
+        ConfigurationError: a sentinel is listed twice. Its answer would count twice.
     """
 
-    def __init__(self, name: str, sentinels: Sequence[Server], host: str | None = None, least_others: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        sentinels: Sequence[Server],
+        host: str | None = None,
+        least_others: int = 0,
+        where: str = "masters",
+    ) -> None:
         self.name = name
         self.sentinels = tuple(sentinels)
+        if len({sentinel.address for sentinel in self.sentinels}) < len(self.sentinels):
+            raise ConfigurationError(f"{where}: a sentinel is listed twice; name each once, as its answer counts once")
         self.least_others = least_others
         self.majority = len(self.sentinels) // 2 + 1
         self.unanswered: set[int] = set()

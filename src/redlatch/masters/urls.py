@@ -195,10 +195,7 @@ def _behind_sentinels(scheme: str, rest: str, where: str) -> Master:
     own = {option: options.pop(f"sentinel_{option}", None) for option in ("username", "password")}
     shared = {option: value for option, value in options.items() if option not in _OF_THE_MASTER} | own
     sentinels = [Server(kind, shared | _place_of(host, where), where) for host in hosts.split(",")]
-    if len({sentinel.address for sentinel in sentinels}) < len(sentinels):
-        # Its answer would count twice.
-        raise ConfigurationError(f"{where}: a sentinel is listed twice")
-    return Master(kind, options, Group(unquote(name), sentinels), where)
+    return Master(kind, options, Group(unquote(name), sentinels, where=where), where)
 
 
 def _place_of(text: str, where: str) -> dict[str, object]:
