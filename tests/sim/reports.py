@@ -27,7 +27,7 @@ from redlatch import LockLost, QuorumUnavailable
 from redlatch.testing.memory.lua import Refusal, Status
 
 from .grants import Grant, certain
-from .parts import PERMITS
+from .parts import EXCLUSIVE, FAMILIES, PERMITS
 from .world import MILLISECOND, SECOND, World
 
 if TYPE_CHECKING:
@@ -238,7 +238,8 @@ def keep_true(calls: list[Call], locks: list[Any], verdicts: list[bool]) -> None
 
 def _lost_ns(grant: Grant, others: list[Grant], until: int) -> int:
     """Return when another holder was granted the lock of a grant, at `until` at the latest; -1 if none was."""
-    later = [other for other in others if grant.start < other.start <= until and other.token != grant.token]
+    rivals = [other for other in others if _family(other.kind) is _family(grant.kind) and other.token != grant.token]
+    later = [other for other in rivals if grant.start < other.start <= until]
     for other in later:
         if grant.kind == "reader" == other.kind:
             continue
@@ -246,3 +247,8 @@ def _lost_ns(grant: Grant, others: list[Grant], until: int) -> int:
         if grant.kind != "semaphore" or len(beside) >= PERMITS:
             return other.start
     return -1
+
+
+def _family(kind: str) -> tuple[str, ...]:
+    """Return the kinds that exclude each other on one name, with this one."""
+    return next((kinds for kinds in FAMILIES if kind in kinds), EXCLUSIVE)
