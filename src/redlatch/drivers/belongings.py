@@ -7,6 +7,7 @@ is forked, and the client of the child owns nothing.
 from __future__ import annotations
 
 import socket
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -40,6 +41,9 @@ class Belongings:
         # Connections that wait for the guard's decision.
         self._waiting: dict[int, Connection] = {}
         self._clock = clock
+        # Their sockets are objects. This keeps them alive: else the garbage collector might finalize them, with a
+        # warning, before their owner can close them (see `Wires`). It must not keep this object alive.
+        weakref.finalize(self, _turn_away_all, self._waiting, self.arrivals).atexit = False
 
     def is_closing(self) -> bool:
         """Return whether calls are refused from now on."""
@@ -61,23 +65,23 @@ class Belongings:
     def _hang_up(self) -> None:
         self._dialler.close()
         self._switches.close()
-        self._turn_away()
+        _turn_away_all(self._waiting, self.arrivals)
         if self.fleet is not None:
             self.fleet.wires.close()
             for sock in self._fallen():
                 sock.close()
 
+    def _let_wait(self, index: int, connection: Connection) -> None:
+        """Keep a connection until the guard decides. Another one is there if the master was dialled twice."""
+        before = self._waiting.get(index)
+        if before is not None and before is not connection:
+            before.sock.close()
+        self._waiting[index] = connection
+
     def _fallen(self) -> list[socket.socket]:
         """Take the sockets of connections that broke since the driver last looked."""
         fallen, self.fleet.fallen = self.fleet.fallen, []
         return [sock for _, sock in fallen if sock is not None]
-
-    def _turn_away(self) -> None:
-        """Close the connections that wait for a decision, and those that no driver has taken."""
-        while self._waiting:
-            self._waiting.popitem()[1].sock.close()
-        for _, arrival in list(self.arrivals):
-            turn_away(arrival)
 
     def __del__(self) -> None:
         if hasattr(self, "_switches"):
@@ -95,3 +99,11 @@ class Belongings:
         self.standing.disown()
         # Closes the child's descriptors only; nothing is sent.
         self._hang_up()
+
+
+def _turn_away_all(waiting: dict[int, Connection], arrivals: deque[tuple[int, Arrival]]) -> None:
+    """Close the connections that wait for a decision, and those that no driver has taken."""
+    while waiting:
+        waiting.popitem()[1].sock.close()
+    for _, arrival in list(arrivals):
+        turn_away(arrival)

@@ -201,10 +201,7 @@ class Connections(Belongings):
                 self._take(index, outcome)
         except Exception as error:
             logger.exception("master %s cannot be used", self._masters[index].address)
-            self._waiting.pop(index, None)
-            if isinstance(outcome, Connection):
-                outcome.sock.close()
-                self._dial(index, LONGEST_PAUSE)
+            self._reject(index, outcome, LONGEST_PAUSE)
             self._note_outcome(index, error)
         return self._doubts.until_ns != doubted_ns
 
@@ -222,20 +219,24 @@ class Connections(Belongings):
         self._tried.add(index)
         cause = self._switches.cause_to_leave(index, outcome) if isinstance(outcome, Connection) else None
         if isinstance(outcome, Connection) and cause is not None:
-            outcome.sock.close()
-            self._dial(index)
-            self._waiting.pop(index, None)
+            self._reject(index, outcome)
             outcome = cause
         if self._guard is None or not isinstance(outcome, Connection):
             self._note_outcome(index, outcome)
         else:
-            before = self._waiting.get(index)
-            if before is not None and before is not outcome:  # it was dialled twice, after an interrupt
-                before.sock.close()
-            self._waiting[index] = outcome
+            self._let_wait(index, outcome)
         reports = self._reports()
         for place, connection in list(self._waiting.items()):  # `close` may take some meanwhile
             self._admit(place, connection, reports)
+
+    def _reject(self, index: int, outcome: Arrival, pause: float = 0.0) -> None:
+        """Close a connection, and one to the same master that waits for a decision; then dial the master again."""
+        rejected = [each for each in (outcome, self._waiting.get(index)) if isinstance(each, Connection)]
+        for connection in rejected:
+            connection.sock.close()
+        if rejected:
+            self._dial(index, pause)
+        self._waiting.pop(index, None)  # last: after an interrupt it is found closed, and dialled again
 
     def _note_outcome(self, index: int, outcome: Outcome) -> None:
         self._place(index, outcome)
@@ -304,8 +305,7 @@ class Connections(Belongings):
             if twin is None:
                 self._adopt(index, outcome)
                 return
-            outcome.sock.close()
-            self._dial(index, LONGEST_PAUSE)
+            self._reject(index, outcome, LONGEST_PAUSE)
             outcome = refuse_twin(index, twin, self._masters)
         if first and isinstance(outcome, MasterRefused) and not isinstance(outcome, MasterQuarantined):
             self._misconfigured[index] = refuse_list(index, outcome, self._masters)
