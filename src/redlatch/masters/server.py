@@ -5,6 +5,7 @@ from __future__ import annotations
 # redis-py asks for its own version when it makes the first connection, which imports this. A client imports nothing
 # later (see `impl.load`).
 import email.parser  # noqa: F401
+import os
 import re
 import socket
 import ssl
@@ -67,13 +68,13 @@ class Server:
         return f"<{type(self).__name__} {self.address}>"
 
     def check_files(self, where: str) -> None:
-        """Refuse TLS files that cannot be used. At the connect, the error would not name the path.
+        """Refuse options of TLS that cannot be used. At the connect, the error would name neither option nor path.
 
         Args:
             where: the argument that names this server, for the error.
 
         Raises:
-            ConfigurationError: a file cannot be used; the message names the option and the path.
+            ConfigurationError: one cannot be used; the message names the option, and the path of a file.
         """
         options = self._options
         paths = {option: options[option] for pair in _FILES for option in pair if options.get(option)}
@@ -98,6 +99,7 @@ class Server:
             except ssl.SSLError as error:
                 what = " and ".join([f"{option}={path!r}" for option, path in given.items()])
                 raise ConfigurationError(f"{where}: {what} cannot be used: {error.reason or error}") from None
+        _check_tls_values(context, options, where)
 
     def credentials(self) -> tuple[str | bytes, ...]:
         """Return (user, password), (password,) or (). Every call asks the credential provider, if there is one."""
@@ -181,6 +183,26 @@ def _check_socket(sock: Any, kind: type) -> None:
             "return a socket.socket or an ssl.SSLSocket that is connected (for PySocks: "
             "socket.socket(fileno=sock.detach()))"
         )
+
+
+def _check_tls_values(context: ssl.SSLContext, options: dict[str, Any], where: str) -> None:
+    """Refuse options of TLS, other than files, that cannot be used: what redis-py does with them at the connect."""
+    uses: dict[str, Callable[[Any], object]] = {
+        "ssl_ca_data": lambda data: context.load_verify_locations(cadata=data),
+        "ssl_ca_path": os.listdir,
+        "ssl_ciphers": context.set_ciphers,
+        "ssl_exclude_verify_flags": lambda flags: [context.verify_flags & ~flag for flag in flags],
+        "ssl_include_verify_flags": lambda flags: [context.verify_flags | flag for flag in flags],
+        "ssl_min_version": ssl.TLSVersion,
+    }
+    for option, use in uses.items():
+        value = options.get(option)
+        if value is None:
+            continue
+        try:
+            use(value)
+        except (OSError, TypeError, ValueError):
+            raise settings.wrong_value(option, where) from None
 
 
 def check_host(host: str, where: str) -> None:

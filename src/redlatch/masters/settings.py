@@ -131,8 +131,11 @@ _WANTED = {
     "db": "a database number",
     "port": "a number from 1 to 65535",
     "protocol": "2 or 3",
+    "ssl_ca_data": "the text of certificates in PEM",
+    "ssl_ca_path": "a folder that can be read",
     "ssl_cert_reqs": "required, optional or none, or CERT_REQUIRED, CERT_OPTIONAL or CERT_NONE",
     "ssl_check_hostname": "true or false",
+    "ssl_ciphers": "a list of ciphers that OpenSSL knows (openssl ciphers), such as ECDHE+AESGCM",
     "ssl_min_version": "a number of ssl.TLSVersion, such as 771 for TLS 1.2",
 }
 
