@@ -262,7 +262,7 @@ def test_a_missing_extra_is_reported_in_one_line() -> None:
     for package in ("click", "rich"):
         code = f"import sys; sys.modules['{package}'] = None; import redlatch.cli; redlatch.cli.main()"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-        assert done.returncode == 1
+        assert done.returncode == 78
         assert "pip install 'redlatch[cli,embedded]'" in done.stderr
         assert len(done.stderr.splitlines()) == 1
 

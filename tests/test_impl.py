@@ -136,3 +136,20 @@ def test_the_garbage_collector_does_not_track_the_objects_of_every_lock() -> Non
     made += [commands.Acquire(b"x", b"t", 1, 10), commands.Extend(b"x", b"t", 1, 10)]
     made.append(build.module("quorum.lease").new_lease(b"t", 1, 10))
     assert not any(gc.is_tracked(each) for each in made)
+
+
+@pytest.mark.parametrize(
+    ("before", "choice", "text"),
+    [
+        ("", "foo", "redlatch: REDLATCH_IMPL: 'c' or 'python' is needed, not 'foo'\n"),
+        (NOT_BUILT, "c", "redlatch: the 'c' implementation of redlatch cannot be imported: "),
+    ],
+)
+@pytest.mark.parametrize("command", ["status", "run"])
+def test_the_command_line_reports_a_forced_choice_in_one_line(
+    before: str, choice: str, text: str, command: str
+) -> None:
+    words = ["redlatch", command, "-m", "redis://127.0.0.1:1", *(["-n", "a", "true"] if command == "run" else [])]
+    done = run(f"{before}import sys; sys.argv = {words}; import redlatch.cli; redlatch.cli.main()", choice)
+    assert done.returncode == 78
+    assert done.stderr.startswith(text) and len(done.stderr.splitlines()) == 1

@@ -37,8 +37,8 @@ HINT = "pip install 'redlatch[cli,embedded]'"
 # The exit status that shells report for a program ended by Ctrl-C.
 INTERRUPTED = 130
 
-# EX_IOERR of sysexits.h. The statuses of a probe and of a busy lock are lower.
-CANNOT_WRITE = 74
+# EX_IOERR and EX_CONFIG of sysexits.h. The statuses of a probe and of a busy lock are lower.
+CANNOT_WRITE, CANNOT_START = 74, 78
 
 
 class CannotWrite(Exception):
@@ -86,7 +86,7 @@ def build() -> click.Group:
 
 
 def main() -> None:
-    """Run the command line. If a package of the extras is missing, exit with its name and the pip command."""
+    """Run the command line. If it cannot start, or cannot write its output, exit with one line that says why."""
     if sys.argv[1:2] == ["run"] and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # Until it takes signals it holds nothing. A loop of the shell ends only if a Ctrl-C kills its command.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -103,10 +103,20 @@ def main() -> None:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
             raise
-        sys.exit(f"redlatch: the command line needs {package}, which is not installed: {HINT}")
+        _refuse_to_start(f"the command line needs {package}, which is not installed: {HINT}")
+    except ImportError as error:
+        # REDLATCH_IMPL forces a build that does not exist, or that cannot be imported.
+        if error.name != "redlatch.impl":
+            raise
+        _refuse_to_start(str(error))
     except KeyboardInterrupt:
         # Ctrl-C arrived while modules were loading. A running subcommand reports its own interruption.
         sys.exit(INTERRUPTED)
+
+
+def _refuse_to_start(reason: str) -> None:
+    print(f"redlatch: {reason}", file=sys.stderr)
+    sys.exit(CANNOT_START)
 
 
 def _prepare_output() -> None:

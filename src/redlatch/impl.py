@@ -43,10 +43,10 @@ def load(name: str) -> Implementation:
         name: "c" or "python".
 
     Raises:
-        ImportError: there is no such implementation, or it cannot be imported.
+        ImportError: there is no such implementation, or it cannot be imported. Its `name` is that of this module.
     """
     if name not in _PACKAGES:
-        raise ImportError(f"REDLATCH_IMPL: 'c' or 'python' is needed, not {name!r}")
+        raise ImportError(f"REDLATCH_IMPL: 'c' or 'python' is needed, not {name!r}", name=__name__)
     found = Implementation(name)
     try:
         # A client imports nothing later: a process that forks meanwhile would leave the import's lock to its child.
@@ -55,7 +55,8 @@ def load(name: str) -> Implementation:
     except ImportError as error:
         raise ImportError(
             f"the {name!r} implementation of redlatch cannot be imported: {error}; "
-            "the compiled one needs a C compiler and Python's headers when redlatch is installed"
+            "the compiled one needs a C compiler and Python's headers when redlatch is installed",
+            name=__name__,
         ) from error
     return found
 
