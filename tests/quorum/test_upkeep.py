@@ -49,6 +49,22 @@ def test_the_reason_of_an_earlier_loss_says_nothing_about_a_lease_that_came_by_a
     assert play.upkeep.reason is None
 
 
+def test_a_loss_that_is_noted_while_an_extension_ends_is_noted_once(play: Play) -> None:
+    play.schedule.add(play.term)
+    assert [term for _, term in play.lost_at(NOW + SECOND)] == [play.term]
+    # The thread that extends has seen before that the lease is live.
+    play.schedule.add(play.upkeep.begin(NOW + SECOND))
+    assert play.lost_at(NOW + 2 * SECOND) == []
+
+
+def test_a_lease_that_is_acquired_again_after_a_loss_has_a_new_upkeep(play: Play) -> None:
+    play.schedule.add(play.term)
+    play.lost_at(NOW + SECOND)
+    term = play.acquired_again()
+    assert term is not play.term
+    assert term.live()
+
+
 def test_a_verification_of_a_lock_that_is_not_renewed_asks_for_no_ttl_of_its_own(play: Play) -> None:
     assert play.term.renewal_ttl_ms(NOW) == TTL_MS
     play.upkeep.renews = False

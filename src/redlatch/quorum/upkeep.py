@@ -96,9 +96,12 @@ class Upkeep:
         return None if term is None or term.token is not self.hold.token else term.reason
 
     def begin(self, now_ns: int) -> Term:
-        """Begin or continue the upkeep of a lease that was just won or extended; return it for the schedule."""
+        """Begin or continue the upkeep of a lease that was just won or extended; return it for the schedule.
+
+        The upkeep of a lease that was lost meanwhile stays over: its loss was noted, and must not be noted again.
+        """
         term = self.term
-        if term is None or term.token is not self.hold.token or term.reason is not None:
+        if term is None or term.token is not self.hold.token:
             # The event belongs to an earlier loss.
             if self.event is not None and self.event.is_set():
                 self.event = None
