@@ -10,7 +10,8 @@ commands that the masters executed do:
   masters said yes to the token meanwhile: masters that have forgotten the other holder.
 * Then a release returns only if so few masters said no that a quorum was still possible. One no is not known to be
   one: that to a second copy of a release, from the memory that was behind the connection of the first copy, as its
-  handshake said. A release that does not wait returns, but a report follows.
+  handshake said. A release that does not wait returns, but a report follows, if the answers are read before the
+  deadline.
 * `check` asks no master. It knows of another holder where exclusion is promised; `alone` has its rule for one master.
 * No loss is reported twice to `on_lost`.
 """
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 # Grants, each with its lock object.
 Pairs = list[tuple[Grant, Any]]
 
+# After which time a process has read an answer that no caller waits for (`redlatch.drivers.background.PERIOD`).
+READ_NS = 300 * MILLISECOND
+
 # For how long a connection must have stood, so that the answers to a release which does not wait have arrived.
 ANSWERED_NS = 2 * SECOND
 
@@ -51,6 +55,7 @@ class Call:
         began, ended: when the call began, and returned as if the lock were held; -1 if it did not.
         over: whether the validity was over when it began.
         waits: whether it waits for the masters' answers.
+        until: the world's time of the deadline. A no that is read later may be that of a key that has expired.
         asked: for each master, its connection when the call began, and the memory that was behind it when it was made.
         echoes: the masters whose "no" may be the echo of a yes whose answer was lost.
     """
@@ -62,6 +67,7 @@ class Call:
     began: int
     over: bool
     waits: bool
+    until: int
     ended: int = -1
     asked: dict[int, tuple[object, int]] = field(default_factory=dict)
     echoes: frozenset[int] = frozenset()
@@ -126,7 +132,7 @@ class Reports:
         now, lease = host.local, lock._hold.lease
         self._answers.setdefault(grant.token, [])
         over = lease.token == grant.token and lease.refresh is None and host.clock.read(now) >= lease.deadline_ns
-        call = Call(what, host, grant, lock, now, over, waits)
+        call = Call(what, host, grant, lock, now, over, waits, host.clock.when(lease.deadline_ns))
         connections = {connection.master.index: connection for connection in host.connections}
         for master in self._masters:
             if master.index in connections:
@@ -196,7 +202,7 @@ class Reports:
         if call.what == "check":
             return self._trusty
         if not call.waits:
-            return self._refused(call, self._world.now, self._lost_to(call)) and not self._heard(call)
+            return self._refused(call, call.until - READ_NS, self._lost_to(call)) and not self._heard(call)
         if "release" in call.what:
             return self._refused(call, call.ended, call.echoes)
         answers = self._answers[call.grant.token]

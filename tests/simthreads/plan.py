@@ -176,7 +176,7 @@ def _losing(chance: random.Random, plan: Plan) -> Plan:
 
     Exclusion is not promised. The threads of the holder's process may be alone, so that none of them reads.
     """
-    masters, ttl = chance.choice((1, 1, 1, 3)), 0.4
+    masters, ttl = chance.choice((1, 1, 1, 3)), chance.choice((0.4, 2.0))
     kind = chance.choice(("plain", "plain", "fence", "fair", "writer", "semaphore"))
     at = chance.uniform(0.005, ttl / 3)
     ways = (("restart_empty", (0.001,)), ("flush", ()), ("evict", ()), ("restart", (0.001,)))
