@@ -36,8 +36,8 @@ from redlatch import (
     Retry,
     impl,
 )
+from redlatch.quorum.repair import Extension
 from redlatch.testing import embedded
-from redlatch.votes.commands import Extend
 
 # A ttl that no test outlives: a key that is gone was deleted.
 LONG = 60.0
@@ -1428,7 +1428,7 @@ def test_a_renewal_that_began_before_a_hand_off_does_not_shorten_the_next_lease(
 
         # The renewing thread loses the GIL just before its command is put into the inbox.
         def preempted(ballots: Any) -> None:
-            if threading.current_thread() not in mine and any(isinstance(each.command, Extend) for each in ballots):
+            if threading.current_thread() not in mine and any(isinstance(each.command, Extension) for each in ballots):
                 begun.set()
                 assert go.wait(PATIENCE)
             send(ballots)

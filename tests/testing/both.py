@@ -18,7 +18,7 @@ T = TypeVar("T")
 FACES = ("threads", "asyncio", "uvloop")
 
 # What differs between two runs on real servers: addresses, and times.
-_VARIES = re.compile(r"127\.0\.0\.1:\d+|memory-\d+:6379|\d+\.\d+|[\w.-]+:\d+(?= has)")
+_VARIES = re.compile(r"127\.0\.0\.1:\d+|memory-\d+:6379|\d+\.\d+|[\w.-]+:\d+(?= has)|(?<=for )\d+(?= s)")
 
 
 class Both:

@@ -344,6 +344,9 @@ def test_without_a_quorum_calls_fail_at_once_and_keys_stay(both: Both) -> None:
             assert not client.health().available
             assert client.memory.now() - began < 0.01
             await done(client.advance(3))
+        # No new connection has shown yet that its master has the key.
+        assert (client.health().available, client.health().at_risk) == (True, 1)
+        await done(lock.extend())
         assert client.health().ready
         assert await done(lock.owned())
         with pytest.raises(LockLost):
