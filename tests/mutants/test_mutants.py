@@ -39,7 +39,6 @@ KEPT = (
     ("a late extension shortens a reader's entry", "row 39: late bytes, reader"),
     ("a late extension shortens a writer's lock", "row 39: late bytes, writer"),
     ("a late extension shortens a permit", "row 39: late bytes, semaphore"),
-    ("a late extension shortens a permit", "row 39: sent again in full, semaphore"),
     ("rounds wait for silent masters", "row 42: fence"),
     ("rounds wait for silent masters", "row 42: rlock"),
     ("rounds wait for silent masters", "row 42: writer"),
