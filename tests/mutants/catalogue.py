@@ -342,13 +342,6 @@ MUTANTS = (
         "        if self._upkeep is not None and self._upkeep.reason is not None:\n            raise self._loss()\n",
     ),
     Mutant(
-        "a renewal that failed ends the upkeep",
-        "22, 25",
-        SCHEDULE,
-        "                self._enter(term, now_ns + term.soon_ns(self._policy.random()), now_ns)\n",
-        "                pass\n",
-    ),
-    Mutant(
         "an extension that a quorum refused is no loss",
         "own, issue 39",
         EXTEND,
@@ -361,14 +354,6 @@ MUTANTS = (
         EXTEND,
         "                hold.shorten(token, min(limit, ended))\n",
         "",
-    ),
-    Mutant(
-        "a release without waiting tells of no loss",
-        "row 60",
-        RELEASE,
-        "            self._ballot.released_lock = released_lock\n",
-        "            pass\n",
-        theme="alone",
     ),
     # --- fences ----------------------------------------------------------------------------------------------
     Mutant(
