@@ -26,6 +26,7 @@ from support.scripted_votes import KEY
 
 from redlatch import Client, ClientClosed, impl
 from redlatch.masters.listed import masters_of
+from redlatch.quorum.lease import new_lease
 from redlatch.testing import Masters
 from redlatch.wire import connect as dialling
 from redlatch.wire.connect import Connection, Dialler
@@ -221,6 +222,7 @@ def test_row_41_two_threads_may_report_the_last_loss_at_once(world: World, drive
 
     ballot = world.watches.Watch(world.play.commands.Look(KEY), 3, 2, 0)
     ballot.released_lock, ballot.refusers = Farewell(), 0b11
+    ballot.released_lease = new_lease(b"token", 0, UNBOUNDED)
     notify_lost = driver._connections.notify_lost
     driver._leader.fleet.lost = interpose(list, "pop", lambda _: notify_lost(), before=True)([ballot])
     notify_lost()
