@@ -68,7 +68,7 @@ class LockError(redis.exceptions.LockError):
 
     @property
     def http_headers(self) -> dict[str, str]:
-        """The headers of the answer to an HTTP request: Retry-After in whole seconds for a `Retryable`, else none."""
+        """The headers of an HTTP response. A `Retryable` has ``Retry-After``, in whole seconds; others have none."""
         return {}
 
     def __str__(self) -> str:
