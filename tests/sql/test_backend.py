@@ -17,7 +17,9 @@ from redlatch.sql.backend import BUSY_MS, STAYS_BUSY_NS, TRIES, Translator
 from redlatch.sql.connection import CLOSED
 from redlatch.sql.files import REPLACED, file_at
 from redlatch.sql.history import History, Life
+from redlatch.sql.late import LATE_PAUSE
 from redlatch.votes.scripts import ACQUIRE_FENCED, CONFIRM, EXTEND, LOCKED, OWNED, RELEASE
+from redlatch.votes.units import SECOND
 from redlatch.wire.bridge import BackendLost
 
 
@@ -238,6 +240,76 @@ def test_a_release_of_a_busy_row_is_tried_again(translator: Translator, store: S
 def test_a_release_gives_up_in_the_end(translator: Translator, store: Store) -> None:
     store.owner, store.failures = b"t", [BUSY_ERROR] * (TRIES + 1)
     assert script(translator, RELEASE, b"k", b"t").startswith(b"-ERR ")
+
+
+@pytest.fixture
+def late(translator: Translator, connection: FakeConnection, store: Store) -> Translator:
+    """A translator that has a late release of the key k."""
+    assert translator.answer([b"SET", b"k", b"t", b"NX", b"PX", b"60000"]) == b"+OK\r\n"
+    store.failures = [BUSY_ERROR] * (TRIES + 1)
+    assert script(translator, RELEASE, b"k", b"t").startswith(b"-ERR ")
+    return translator
+
+
+def wait_once(translator: Translator) -> None:
+    with socket.socket() as sock:
+        translator.wait(sock)
+
+
+def test_a_late_release_is_done_when_the_row_is_free(
+    late: Translator, connection: FakeConnection, store: Store
+) -> None:
+    store.failures = [BUSY_ERROR]
+    wait_once(late)
+    assert store.owner == b"t"
+    wait_once(late)
+    assert store.owner is None
+    wait_once(late)
+    assert connection.waits == [LATE_PAUSE, LATE_PAUSE, store.pause]
+    # The caller may call again, once: another "no" would be a loss.
+    assert script(late, RELEASE, b"k", b"t") == b":1\r\n"
+    assert script(late, RELEASE, b"k", b"t") == b":0\r\n"
+
+
+def test_a_late_release_leaves_a_new_lock_with_the_same_token_alone(late: Translator, store: Store) -> None:
+    """An acquire that is tried again may have the token of its first try."""
+    assert late.answer([b"SET", b"k", b"t", b"NX", b"PX", b"60000"]) == b"+OK\r\n"
+    wait_once(late)
+    assert store.owner == b"t"
+
+
+def test_a_late_release_of_a_lock_that_is_gone_is_no_release(late: Translator, store: Store) -> None:
+    store.owner = b"u"
+    wait_once(late)
+    assert script(late, RELEASE, b"k", b"t") == b":0\r\n"
+    assert store.owner == b"u"
+
+
+def test_a_late_release_is_forgotten_with_its_ttl(
+    late: Translator, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.failures = [BUSY_ERROR]
+    wait_once(late)
+    calls, later = store.calls, backend.now_ns() + 61 * SECOND
+    monkeypatch.setattr(backend, "now_ns", lambda: later)
+    wait_once(late)
+    assert store.calls == calls
+
+
+def test_late_releases_are_tried_once_more_at_the_end(late: Translator, store: Store, connection: FakeConnection) -> None:
+    late.close()
+    assert store.owner is None
+    assert connection.closed
+
+
+def test_a_late_release_that_cannot_be_done_at_the_end_is_logged(
+    late: Translator, store: Store, connection: FakeConnection, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.failures = [error("gone")]
+    with caplog.at_level("INFO", "redlatch"):
+        late.close()
+    assert connection.closed
+    assert "gone; locks whose release had failed stay until their ttl ends" in caplog.text
 
 
 @pytest.mark.parametrize("voids", [False, True])

@@ -192,6 +192,35 @@ def test_a_client_that_is_connected_waits_for_a_writer_for_its_timeout(
     held.release()
 
 
+@each_driver
+@pytest.mark.parametrize("options", [{}, {"fence": True}])
+def test_a_release_that_a_writer_delays_is_done_when_it_ends(
+    connect: SqlFace, with_table: FindUrl, driver: str, options: dict[str, Any], name: str
+) -> None:
+    url = with_table(driver)
+    held = connect(url).lock(name, ttl=300.0, **options)
+    assert held.acquire(timeout=PATIENCE)
+    with writer(url), pytest.raises(QuorumUnavailable, match="locked"):
+        held.release()
+    assert connect(url).lock(name, **options).acquire(timeout=PATIENCE)
+    # The caller did not know that, and calls again.
+    held.release()
+
+
+@each_driver
+def test_a_client_that_is_closed_does_its_delayed_releases(
+    connect: SqlFace, with_table: FindUrl, driver: str, name: str
+) -> None:
+    url = with_table(driver)
+    client = connect(url)
+    held = client.lock(name, ttl=300.0)
+    assert held.acquire(timeout=PATIENCE)
+    with writer(url), pytest.raises(QuorumUnavailable, match="locked"):
+        held.release()
+    client.close()
+    assert connect(url).lock(name).acquire(timeout=PATIENCE)
+
+
 # Each child makes its client after the last one was forked.
 TWENTY = """
 import os, sys, traceback

@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from redlatch.sql.connection import OwnConnection, is_busy, is_over, text_of
 from redlatch.sql.files import REPLACED, DatabaseFile
 from redlatch.sql.history import History, Life
+from redlatch.sql.late import LATE_PAUSE, LateReleases
 from redlatch.sql.notices import Notices
 from redlatch.votes.commands import GONE
 from redlatch.votes.scripts import ACQUIRE_FENCED, CONFIRM, EXTEND, HOLDER, LOCKED, OWNED, RELEASE
@@ -105,6 +106,7 @@ class Translator:
         self.doubt = doubt
         self._connection = connection
         self._store = store
+        self._late = LateReleases(store.release)
         self._history = history
         # Until when locks of this connection may be held.
         self._held_ns = 0
@@ -163,7 +165,8 @@ class Translator:
     def wait(self, sock: socket.socket) -> None:
         with self._ending():
             holds = self._held_ns > now_ns()
-            self._connection.wait(sock, self._store.pause if holds else None)
+            self._connection.wait(sock, LATE_PAUSE if self._late else self._store.pause if holds else None)
+            self._late.retry(now_ns())
             if holds:
                 # No command may come while a lock is held.
                 self._store.tick()
@@ -211,12 +214,19 @@ class Translator:
         self._held_ns = max(self._held_ns, now_ns() + ttl_ms * MILLISECOND)
 
     def close(self) -> None:
-        self._connection.close()
+        try:
+            # The last chance: nothing else would free these rows before their ttl ends.
+            self._late.retry(now_ns())
+        except DBAPIError as error:
+            logger.info("%s; locks whose release had failed stay until their ttl ends", text_of(error))
+        finally:
+            self._connection.close()
 
     # --- commands ----------------------------------------------------------------------------------
 
     def _acquire(self, words: list[bytes]) -> bytes:
         key, token, ttl_ms = words[1], words[2], int(words[5])
+        self._late.forget(key, token)
         if not self._try(lambda: self._store.acquire(key, token, ttl_ms), False):
             return NOTHING
         self._granted(ttl_ms)
@@ -225,6 +235,7 @@ class Translator:
     def _acquire_fenced(self, words: list[bytes]) -> bytes:
         key, _, token, *numbers = words
         ttl_ms, first, last = map(int, numbers)
+        self._late.forget(key, token)
         stored = self._try(lambda: self._store.acquire_fenced(key, token, ttl_ms, first, last), 0)
         if stored:
             self._granted(ttl_ms)
@@ -243,7 +254,14 @@ class Translator:
 
     def _release(self, words: list[bytes]) -> bytes:
         key, token = words
-        return _integer(self._retry_while_busy(lambda: self._store.release(key, token)))
+        if self._late.forget(key, token):
+            return _integer(True)
+        try:
+            return _integer(self._retry_while_busy(lambda: self._store.release(key, token)))
+        except DBAPIError as error:
+            if is_busy(error):
+                self._late.add(key, token, self._held_ns)
+            raise
 
     def _owned(self, words: list[bytes]) -> bytes:
         key, token = words
