@@ -106,6 +106,11 @@ class Connection:
         # How many bytes the first piece of the next reply has, and after how many ns the second one arrives.
         self._cut: tuple[int, int] | None = None
 
+    @property
+    def answering(self) -> bool:
+        """Whether replies are in transit to the client."""
+        return bool(self._coming or self._rest)
+
     def collect(self) -> None:
         """Take the bytes that the client has written, and send them on."""
         if not self.open:

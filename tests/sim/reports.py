@@ -10,7 +10,8 @@ commands that the masters executed do:
   masters said yes to the token meanwhile: masters that have forgotten the other holder.
 * Then a release returns only if so few masters said no that a quorum was still possible. One no is not known to be
   one: that to a second copy of a release, from the memory that was behind the connection of the first copy, as its
-  handshake said. A release that does not wait returns, but a report follows, if the answers are read before the
+  handshake said. And one that was still in transit does not count: a release that a quorum has answered does not wait
+  for a master that is silent. A release that does not wait returns, but a report follows, if the answers are read before the
   deadline.
 * `check` asks no master. It knows of another holder where exclusion is promised; `alone` has its rule for one master.
 * No loss is reported twice to `on_lost`.
@@ -57,7 +58,8 @@ class Call:
         waits: whether it waits for the masters' answers.
         until: the world's time of the deadline. A no that is read later may be that of a key that has expired.
         asked: for each master, its connection when the call began, and the memory that was behind it when it was made.
-        echoes: the masters whose "no" may be the echo of a yes whose answer was lost.
+        unknown: the masters whose "no" may be the echo of a yes whose answer was lost, or was still in transit when the
+            call ended.
     """
 
     what: str
@@ -70,7 +72,7 @@ class Call:
     until: int
     ended: int = -1
     asked: dict[int, tuple[object, int]] = field(default_factory=dict)
-    echoes: frozenset[int] = frozenset()
+    unknown: frozenset[int] = frozenset()
 
     def __str__(self) -> str:
         return f"{self.what} at {self.began / MILLISECOND:.6f} ms returned as if {self.grant} were held"
@@ -144,12 +146,13 @@ class Reports:
     def _end(self, call: Call) -> None:
         call.ended = call.host.local
         connections = {connection.master.index: connection for connection in call.host.connections}
-        call.echoes = frozenset(
+        echoes = frozenset(
             index
             for index, (connection, memory) in call.asked.items()
             if connections.get(index) is not connection or connection is None
             if memory == self._masters[index].memories
         )
+        call.unknown = echoes | {index for index, connection in connections.items() if connection.answering}
         self._calls.append(call)
         told = self._told.get((id(call.lock), call.grant.token), call.began)
         if call.over:
@@ -204,7 +207,7 @@ class Reports:
         if not call.waits:
             return self._refused(call, call.until - READ_NS, self._lost_to(call)) and not self._heard(call)
         if "release" in call.what:
-            return self._refused(call, call.ended, call.echoes)
+            return self._refused(call, call.ended, call.unknown)
         answers = self._answers[call.grant.token]
         agreed = {index for at, index, yes in answers if yes and call.began <= at <= call.ended}
         return len(agreed) < self._quorum
