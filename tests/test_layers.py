@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import importlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -62,7 +62,8 @@ HOT = sorted(
 )
 COMPILED = [f"redlatch._c.{name}" for name in HOT]
 
-every_module = pytest.mark.parametrize("module", [name for name in MODULES if not name.startswith("redlatch._c")])
+# The modules whose text both builds share, or that are compiled from it.
+WRITTEN = [name for name in MODULES if not name.startswith("redlatch._c")]
 
 
 @functools.cache
@@ -99,67 +100,85 @@ def unit_of(module: str) -> str:
     return [*module.split("."), "redlatch"][1]
 
 
-@every_module
-def test_imports_point_down_only(module: str) -> None:
-    unit = unit_of(module)
-    assert unit in LEVEL, f"{unit} has no layer yet: give it one in LAYERS"
-    if module == "redlatch":
+def units_in(module: str) -> set[str]:
+    """Return the units that a module imports."""
+    return {unit_of(name) for name, _ in ours(module)}
+
+
+def test_every_unit_has_a_layer() -> None:
+    assert {unit_of(module) for module in WRITTEN} == set(LEVEL)
+
+
+def test_imports_point_down_only() -> None:
+    wrong = [
+        f"{module} imports {imported}"
+        for module in WRITTEN
         # The package loads its public names, from any layer, at their first use.
-        return
-    for imported, _ in ours(module):
-        target = unit_of(imported)
-        assert target == unit or LEVEL[target] < LEVEL[unit], f"{module} imports {imported}"
+        if module != "redlatch"
+        for imported, _ in ours(module)
+        if unit_of(imported) != unit_of(module) and LEVEL[unit_of(imported)] >= LEVEL[unit_of(module)]
+    ]
+    assert not wrong
 
 
-@every_module
-def test_nothing_imports_compat_but_the_locks_of_caches(module: str) -> None:
+def test_nothing_imports_compat_but_the_locks_of_caches() -> None:
     # The lock of a Django cache has the interface of redis-py's lock, and is its drop-in.
-    assert unit_of(module) in ("compat", "django") or "compat" not in {unit_of(name) for name, _ in ours(module)}
+    users = {unit_of(module) for module in WRITTEN if "compat" in units_in(module)}
+    assert users == {"compat", "django"}
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("redlatch.wire")])
-def test_wire_never_imports_locks(module: str) -> None:
-    assert not {unit_of(name) for name, _ in ours(module)} & {"locks", "drivers", "client", "aio"}
+def test_wire_never_imports_locks() -> None:
+    upper = {"locks", "drivers", "client", "aio"}
+    assert not [name for name in WRITTEN if unit_of(name) == "wire" and units_in(name) & upper]
 
 
-OF_THE_ENGINE = [f"redlatch.wire.{name}" for name in ("horizon", "link", "net", "silence")]
-
-
-@pytest.mark.parametrize("module", ["redlatch.wire.engine", *OF_THE_ENGINE])
-def test_the_engine_and_its_system_calls_import_only_commands_and_votes(module: str) -> None:
-    own = set(OF_THE_ENGINE)
+def test_the_engine_and_its_system_calls_import_only_commands_and_votes() -> None:
+    own = {f"redlatch.wire.{name}" for name in ("engine", "horizon", "link", "net", "silence")}
     known = own | {f"redlatch.votes.{name}" for name in ("ballot", "commands", "key", "payloads", "units")}
-    assert {name for name, _ in ours(module)} <= known
+    assert not {name for module in own for name, _ in ours(module)} - known
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if unit_of(name) in ("votes", "quorum", "guard")])
-@pytest.mark.parametrize("outside", ["socket", "select", "selectors", "ssl", "asyncio", "time", "random", "secrets"])
-def test_the_algorithm_imports_neither_network_nor_clock_nor_random(module: str, outside: str) -> None:
-    assert outside not in {name.partition(".")[0] for name, _ in imports_of(module)}
+def test_the_algorithm_imports_neither_network_nor_clock_nor_random() -> None:
+    outside = {"socket", "select", "selectors", "ssl", "asyncio", "time", "random", "secrets"}
+    wrong = [
+        f"{module} imports {name}"
+        for module in WRITTEN
+        if unit_of(module) in ("votes", "quorum", "guard")
+        for name, _ in imports_of(module)
+        if name.partition(".")[0] in outside
+    ]
+    assert not wrong
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if unit_of(name) == "guard"])
-def test_the_guard_stands_on_votes_only(module: str) -> None:
-    assert {unit_of(name) for name, _ in ours(module)} <= {"errors", "votes", "guard"}
+def test_the_guard_stands_on_votes_only() -> None:
+    known = {"errors", "votes", "guard"}
+    assert not [name for name in WRITTEN if unit_of(name) == "guard" and units_in(name) - known]
 
 
-@pytest.mark.parametrize(("face", "other"), [("client", "aio"), ("aio", "client")])
-def test_the_two_faces_do_not_import_each_other(face: str, other: str) -> None:
-    for prefix in ("redlatch", "redlatch.drivers"):
-        module = f"{prefix}.{face}"
-        if module in MODULES:
-            assert not {name for name, _ in ours(module)} & {f"redlatch.{other}", f"redlatch.drivers.{other}"}
+def test_the_two_faces_do_not_import_each_other() -> None:
+    for face, other in (("client", "aio"), ("aio", "client")):
+        assert not {name for name, _ in ours(f"redlatch.{face}")} & {f"redlatch.{other}", f"redlatch.drivers.{other}"}
+    assert "redlatch.drivers.aio" not in {name for name, _ in ours("redlatch.drivers.threads")}
+    assert "redlatch.drivers.threads" not in {name for name, _ in ours("redlatch.drivers.aio")}
 
 
-@pytest.mark.parametrize("name", HOT)
-def test_a_hot_module_imports_hot_siblings_relatively_and_the_rest_of_ours_absolutely(name: str) -> None:
+def test_a_hot_module_imports_hot_siblings_relatively_and_the_rest_of_ours_absolutely() -> None:
     hot = {f"redlatch.{sibling}" for sibling in HOT}
-    for imported, level in ours(f"redlatch.{name}"):
-        assert bool(level) == (imported in hot), f"{name} imports {imported} {'relatively' if level else 'absolutely'}"
+    wrong = [
+        f"{module} imports {imported} {'relatively' if level else 'absolutely'}"
+        for module in sorted(hot)
+        for imported, level in ours(module)
+        if bool(level) != (imported in hot)
+    ]
+    assert not wrong
 
 
-@every_module
-def test_only_impl_names_the_compiled_package(module: str) -> None:
+def test_only_impl_names_the_compiled_package() -> None:
+    assert [module for module in WRITTEN if names_compiled(module)] == ["redlatch.impl"]
+
+
+def names_compiled(module: str) -> bool:
+    """Return whether a module names the compiled package, other than in a docstring."""
     tree = tree_of(module)
     docstrings = {
         id(node.body[0].value)
@@ -176,26 +195,20 @@ def test_only_impl_names_the_compiled_package(module: str) -> None:
     names = {name for name, _ in imports_of(module)} | {
         node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)
     }
-    named = any("redlatch._c" in word or word in ("_c", "._c") for word in texts | names)
-    assert named == (module == "redlatch.impl")
+    return any("redlatch._c" in word or word in ("_c", "._c") for word in texts | names)
 
 
-@pytest.fixture(scope="module")
-def importer() -> Iterator[Importer]:
+def test_a_module_imports_alone_and_without_a_warning() -> None:
+    modules = [*MODULES, *COMPILED]
+    try:
+        impl.load("c")
+    except ImportError:
+        # Its packages, too, exist only beside the library.
+        modules = [module for module in MODULES if not module.startswith("redlatch._c.")]
     imported = {name for module in MODULES for name, _ in imports_of(module)}
-    importer = Importer(sorted(name for name in imported if name.partition(".")[0] != "redlatch"))
-    yield importer
-    importer.close()
-
-
-@pytest.mark.parametrize("module", [*MODULES, *COMPILED])
-def test_a_module_imports_alone_and_without_a_warning(importer: Importer, module: str) -> None:
-    if module.startswith("redlatch._c."):  # its packages, too, exist only beside the library
-        try:
-            impl.load("c")
-        except ImportError:
-            pytest.skip("the compiled implementation was not built")
-    assert importer.stderr_of(module) == ""
+    with contextlib.closing(Importer(sorted(name for name in imported if name.partition(".")[0] != "redlatch"))) as one:
+        wrong = {module: stderr for module in modules if (stderr := one.stderr_of(module))}
+    assert not wrong
 
 
 def test_importing_redlatch_loads_neither_redis_nor_hiredis_nor_asyncio() -> None:
@@ -205,10 +218,9 @@ def test_importing_redlatch_loads_neither_redis_nor_hiredis_nor_asyncio() -> Non
     assert not {"redis", "hiredis", "asyncio", "ssl", "socket"} & set(loaded)
 
 
-@pytest.mark.parametrize("name", redlatch.__all__)
-def test_a_public_name_resolves_and_is_listed(name: str) -> None:
-    assert getattr(redlatch, name) is not None
-    assert name in dir(redlatch)
+def test_a_public_name_resolves_and_is_listed() -> None:
+    assert not [name for name in redlatch.__all__ if getattr(redlatch, name) is None]
+    assert set(redlatch.__all__) <= set(dir(redlatch))
 
 
 def test_the_public_names_are_those_that_type_checkers_see() -> None:
@@ -237,14 +249,7 @@ SMALL = {
     "redlatch.drivers.standing": "only what a compiled driver looks up in every call",
     "redlatch.embedded": "an old name that stays",
     "redlatch.guard.alone": "a single master needs three actions of its own",
-    "redlatch.holder": "one class, which errors name, too",
     "redlatch.lazy": "one function, which may not import anything else of ours",
-    "redlatch.locks.core": "only what must be compiled of a lock object",
-    "redlatch.quorum.losses": "texts, and what figures call them",
-    "redlatch.votes.durations": "one class, which both the quorum and the guard count with",
-    "redlatch.votes.label": "two functions, and their format",
-    "redlatch.votes.payloads": "only what is written twice",
-    "redlatch.votes.scripts": "Lua texts and hardly any Python",
     "redlatch.votes.units": "constants, the interface of a clock and two formulas",
 }
 
@@ -286,13 +291,16 @@ LONG_FUNCTIONS = {
 }
 
 
-@every_module
-def test_a_module_has_40_to_350_lines_or_a_reason(module: str) -> None:
-    lines = MODULES[module].read_text().count("\n")
+def test_a_module_has_40_to_350_lines_or_a_reason() -> None:
+    lines = {module: MODULES[module].read_text().count("\n") for module in WRITTEN}
     # Each kind has a module, and some are nearly the base class.
-    if MODULES[module].name != "__init__.py" and module not in SMALL and ".quorum.kinds." not in module:
-        assert lines >= 40
-    assert (lines > 350) is (module in LONG)
+    small = {
+        module
+        for module, count in lines.items()
+        if count < 40 and MODULES[module].name != "__init__.py" and ".quorum.kinds." not in module
+    }
+    assert small == set(SMALL)
+    assert {module for module, count in lines.items() if count > 350} == set(LONG)
 
 
 def test_a_function_has_at_most_40_lines_or_a_reason() -> None:
@@ -332,10 +340,13 @@ WITHOUT_MODULE = {
 }
 
 
-@pytest.mark.parametrize("path", UNIT_TESTS, ids=str)
-def test_a_file_of_unit_tests_stands_for_one_module(path: Path) -> None:
-    module = PACKAGE / path.with_name(path.name.removeprefix("test_"))
-    assert module.is_file() != (path.as_posix() in WITHOUT_MODULE), f"{path} has no {module.name} to test"
+def test_a_file_of_unit_tests_stands_for_one_module() -> None:
+    without = {
+        path.as_posix()
+        for path in UNIT_TESTS
+        if not (PACKAGE / path.with_name(path.name.removeprefix("test_"))).is_file()
+    }
+    assert without == set(WITHOUT_MODULE)
 
 
 # The modules without a file of unit tests, with the reasons.
@@ -344,11 +355,6 @@ WITHOUT_TESTS = {
 }
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=str)
-def test_a_module_has_its_own_file_of_unit_tests_or_a_reason(path: Path) -> None:
-    tests = TESTS / path.with_name(f"test_{path.name}")
-    assert tests.is_file() != (path.as_posix() in WITHOUT_TESTS), f"{path} needs tests/{tests.relative_to(TESTS)}"
-
-
-def test_only_modules_that_exist_are_excused_from_unit_tests() -> None:
-    assert set(WITHOUT_TESTS) <= {path.as_posix() for path in SOURCES}
+def test_a_module_has_its_own_file_of_unit_tests_or_a_reason() -> None:
+    without = {path.as_posix() for path in SOURCES if not (TESTS / path.with_name(f"test_{path.name}")).is_file()}
+    assert without == set(WITHOUT_TESTS)

@@ -296,7 +296,9 @@ def test_a_late_release_is_forgotten_with_its_ttl(
     assert store.calls == calls
 
 
-def test_late_releases_are_tried_once_more_at_the_end(late: Translator, store: Store, connection: FakeConnection) -> None:
+def test_late_releases_are_tried_once_more_at_the_end(
+    late: Translator, store: Store, connection: FakeConnection
+) -> None:
     late.close()
     assert store.owner is None
     assert connection.closed
