@@ -11,8 +11,8 @@ commands that the masters executed do:
 * Then a release returns only if so few masters said no that a quorum was still possible. One no is not known to be
   one: that to a second copy of a release, from the memory that was behind the connection of the first copy, as its
   handshake said. And one that was still in transit does not count: a release that a quorum has answered does not wait
-  for a master that is silent. A release that does not wait returns, but a report follows, if the answers are read before the
-  deadline.
+  for a master that is silent. A release that does not wait for answers returns, but a report follows, if they are read
+  before the deadline.
 * `check` asks no master. It knows of another holder where exclusion is promised; `alone` has its rule for one master.
 * No loss is reported twice to `on_lost`.
 """
