@@ -68,6 +68,8 @@ class Checker:
         self._blocked: dict[bytes, int] = {}
         # By token: the masters that ever granted its request.
         self._taken: dict[bytes, set[int]] = {}
+        # By token: the name of its lock.
+        self._names: dict[bytes, str] = {}
         self.grants: list[Grant] = []
         # By (master, word): the connections on which the word arrived.
         self.heard: dict[tuple[int, bytes], set[object]] = {}
@@ -147,12 +149,14 @@ class Checker:
                 self._world.violate(f"{grant.name} was free for {idle / MILLISECOND:.3f} ms while somebody waited")
 
     def granted(self, grant: Grant, token: bytes) -> None:
-        """Record a grant; check that a quorum of masters really granted this token."""
+        """Record a grant; check that a quorum of masters really granted this token, and no other lock has it."""
         self.grants.append(grant)
         self._look_for_idleness(grant)
         gave = self._taken.get(token, set())
         if len(gave) < self.quorum:
             self._world.violate(f"{grant.who} has {grant.name}, which only {sorted(gave)} gave: no quorum")
+        if self._names.setdefault(token, grant.name) != grant.name:
+            self._world.violate(f"{grant.name} and {self._names[token]} have one token")
 
     def taken(self, token: bytes) -> set[int]:
         """Return the masters that ever granted a token's request."""
