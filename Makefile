@@ -1,5 +1,6 @@
 # The set-up needs python3 >= 3.11 with venv. The compiled half also needs gcc and Python's headers.
-#   make demo   the flash sale            make test   the tests, both implementations
+#   make demo   the flash sale            make test   the tests: each behaviour once
+#   make test-all  both implementations, every server, the peers' suites, mutants, schedules, models, soak, valgrind
 #   make bench  the race                  make lint   mypy, ruff, cython-lint
 #   make hot    the time of the functions that every lock uses
 #   make docs   the documentation site, in build/docs
@@ -22,7 +23,7 @@ BUILT_FROM := pyproject.toml setup.py $(wildcard ext/redlatch/_c/*/*.p* ext/redl
     $(wildcard src/redlatch/votes/*.py src/redlatch/quorum/*.py src/redlatch/quorum/*/*.py src/redlatch/drivers/*.py) \
     $(addprefix src/redlatch/wire/,engine.py link.py silence.py)
 
-.PHONY: demo test check bench hot docs sdist linkcheck help-texts lint instructions sanitize soak operations fuzz clean
+.PHONY: demo test test-all check bench hot docs sdist linkcheck help-texts lint instructions sanitize soak operations fuzz clean
 
 demo: $(VENV)/.with-cli
 	$(BIN)/redlatch demo $(DEMO)
@@ -30,8 +31,17 @@ demo: $(VENV)/.with-cli
 # Four tests at a time, for two cores, because most tests wait most of the time.
 FOUR := -n 4 --dist worksteal
 
-test: $(VENV)/.with-test $(VENV)/.peers
+# Each behaviour once. tests/support/selection.py says what that leaves out.
+test: $(VENV)/.with-test
 	$(BIN)/python -m pytest $(FOUR) $(TESTS)
+
+# Everything. The tests come last, so that the summary of pytest ends the output.
+test-all: $(VENV)/.with-test $(VENV)/.peers
+	$(BIN)/python -m tests.mutants
+	$(BIN)/python -m tests.sim --first 1000000 --seeds 20000
+	$(BIN)/python -m tests.sim --first 1000000 --seeds 5000 --foreign
+	$(BIN)/python -m tests.simthreads --first 1000000 --seeds 4000
+	REDLATCH_TESTS=all $(BIN)/python -m pytest $(FOUR) $(TESTS)
 
 # The tests that need a few seconds: the unit tests of the layers, and few with servers.
 LAYERS := votes quorum guard wire drivers locks
@@ -105,7 +115,7 @@ fuzz: $(VENV)/.with-test
 # The tests of the peers and frameworks, from their source distributions.
 $(VENV)/.peers: tests/compat/versions.py | $(VENV)/.with-test
 	@$(PIP) download --no-deps --no-binary :all: --dest $@.new $$($(BIN)/python tests/compat/versions.py) >/dev/null \
-	    && rm -rf $@ && mv $@.new $@ || echo "The tests of the peers could not be downloaded, so make test leaves them out." >&2
+	    && rm -rf $@ && mv $@.new $@ || echo "The tests of the peers could not be downloaded, so make test-all leaves them out." >&2
 
 clean:
 	rm -rf $(VENV) .venv-asan build src/*.egg-info

@@ -21,6 +21,7 @@ from support.masters import SERVERS, Farm, Keys
 from support.proxy import Proxy
 from support.restricted import restrict
 from support.secrecy import Scanner, scanning
+from support.selection import BUILDS, KINDS, LOOPS, select
 
 # pytest finds these hooks in this module.
 from support.timelimit import (  # noqa: F401
@@ -46,24 +47,8 @@ settings.load_profile("busy")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip uvloop with the pure build, which would take a sixth of the time, and for tests that are marked `one_loop`.
-
-    The pure build is tested on the other loop, and uvloop with the compiled build.
-    """
-    left_out = [
-        item
-        for item in items
-        if ("connect", "uvloop") in _choices(item)
-        and (("implementation", "python") in _choices(item) or item.get_closest_marker("one_loop"))
-    ]
-    config.hook.pytest_deselected(items=left_out)
-    gone = set(left_out)
-    items[:] = [item for item in items if item not in gone]
-
-
-def _choices(item: pytest.Item) -> set[tuple[str, Any]]:
-    spec = getattr(item, "callspec", None)
-    return set() if spec is None else {(name, spec.params.get(name)) for name in ("connect", "implementation")}
+    """Run each behaviour once, or everything (see `support.selection`)."""
+    select(config, items)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -93,17 +78,17 @@ def interruptible() -> Iterator[None]:
         signal.signal(number, signal.SIG_IGN)
 
 
-@pytest.fixture(params=["c", "python"])
+@pytest.fixture(params=BUILDS)
 def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> impl.Implementation:
-    """Run the test with each implementation; clients made in the test use the chosen one."""
+    """Run the test with an implementation; clients made in the test use it."""
     chosen = implementation_named(request.param)
     monkeypatch.setattr(impl, "current", chosen)
     return chosen
 
 
-@pytest.fixture(params=["c", "python"], scope="module")
+@pytest.fixture(params=BUILDS, scope="module")
 def build(request: pytest.FixtureRequest) -> impl.Implementation:
-    """Run the test with each implementation, for tests that hypothesis calls many times."""
+    """Return an implementation, for tests that hypothesis calls many times."""
     return implementation_named(request.param)
 
 
@@ -152,7 +137,7 @@ def fleet() -> Iterator[Callable[..., embedded.Masters]]:
         yield start
 
 
-@pytest.fixture(params=list(SERVERS))
+@pytest.fixture(params=KINDS)
 def server(request: pytest.FixtureRequest) -> str:
     """Return the program of each available server in turn."""
     program = SERVERS[request.param]
@@ -161,7 +146,7 @@ def server(request: pytest.FixtureRequest) -> str:
     return program
 
 
-@pytest.fixture(params=list(SERVERS))
+@pytest.fixture(params=KINDS)
 def server_kind(request: pytest.FixtureRequest) -> str:
     """Return the name of each available server kind in turn, for `Farm.urls`."""
     if SERVERS[request.param] is None:
@@ -169,7 +154,7 @@ def server_kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(params=["threads", "asyncio", "uvloop"])
+@pytest.fixture(params=LOOPS)
 def connect(request: pytest.FixtureRequest, implementation: impl.Implementation) -> Iterator[Face]:
     """Make clients of each face in turn. All are called the same way and closed after the test."""
     face = Face(request.param)

@@ -26,6 +26,7 @@ TESTS = Path(__file__).parent
 SUITE = ["test_acl.py", "test_family.py", "test_batch.py", "test_fair.py", "test_renewal.py"]
 
 
+@pytest.mark.slow("a part of the suite once more, as a restricted user")
 @pytest.mark.skipif("REDLATCH_TEST_ACL" in os.environ, reason="all of them run so")
 def test_the_locks_need_no_more_rights_than_the_documentation_lists(tmp_path: Path) -> None:
     chosen = f"asyncio-{builds()[-1].name}"  # faces and builds send the same commands

@@ -138,6 +138,7 @@ def test_a_leak_is_detected(leak: Any, url: str) -> None:
             assert_no_drift(before, counts(client))
 
 
+@pytest.mark.slow("leaks of less than a block in a thousand cycles")
 @pytest.mark.skipif(ALONE in os.environ, reason="this is the process of its own")
 def test_nothing_is_left_of_many_cycles() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]

@@ -12,6 +12,7 @@ from support.masters import Farm
 from support.memcheck import memcheck, ours
 
 
+@pytest.mark.slow("the compiled build under valgrind")
 @pytest.mark.timeout(700)
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="there is no valgrind here")
 @pytest.mark.skipif("LD_PRELOAD" in os.environ, reason="a build with sanitizers does not run under valgrind")

@@ -1,6 +1,6 @@
 """The peers' own test suites, unchanged apart from the import and the address of the server.
 
-They are in the peers' source distributions, which `make test` downloads. The page of each peer, such as
+They are in the peers' source distributions, which `make test-all` downloads. The page of each peer, such as
 docs/migrate-pottery.md, lists the tests that are left out, with the reasons.
 """
 
@@ -159,6 +159,7 @@ def prepare(suite: Suite, peer: str, folder: Path, url: str) -> None:
     (folder / "left_out.txt").write_text("\n".join(left_out_of(peer)))
 
 
+@pytest.mark.slow("the peers' own suites, which wait for real time")
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize("peer", list(SUITES))
 def test_the_suite_of_a_peer_passes_with_the_import_changed(

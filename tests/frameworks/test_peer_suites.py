@@ -1,6 +1,6 @@
 """The frameworks' own test suites, with redlatch in the place of their locks and backends.
 
-They are in the source distributions, which `make test` downloads. The texts of the tests stay as they are; what
+They are in the source distributions, which `make test-all` downloads. The texts of the tests stay as they are; what
 surrounds them there, but is not in the distribution (dramatiq's fixtures), is written here.
 """
 
@@ -70,7 +70,7 @@ def run(folder: Path, *words: str, **environment: str) -> int:
     return int(passed[1])
 
 
-# Its tests wait for half a minute.
+@pytest.mark.slow("the frameworks' own suites, which wait for real time")
 @pytest.mark.parametrize("implementation", [impl.current.name], indirect=True)
 def test_the_limiter_tests_of_dramatiq_pass_with_our_backend(
     implementation: impl.Implementation, tmp_path: Path, three: list[str]
@@ -89,6 +89,7 @@ def test_the_limiter_tests_of_dramatiq_pass_with_our_backend(
     assert run(tmp_path, *files, left_out, URLS=" ".join(three), REDLATCH_IMPL=implementation.name) == 7
 
 
+@pytest.mark.slow("the frameworks' own suites, which wait for real time")
 def test_the_lock_tests_of_django_redis_pass_with_our_cache(
     implementation: impl.Implementation, tmp_path: Path, url: str
 ) -> None:

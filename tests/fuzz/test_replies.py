@@ -46,6 +46,7 @@ def test_pushes_are_not_kept_and_pushes_without_end_close_the_connection() -> No
         assert not hear(build, [push * 100] * 50).up
 
 
+@pytest.mark.slow("replies that hypothesis does not think of")
 def test_atheris_finds_nothing_in_half_a_minute(tmp_path: Path) -> None:
     if importlib.util.find_spec("atheris") is None:
         pytest.skip("there is no wheel of atheris for this Python")

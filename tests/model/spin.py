@@ -1,12 +1,11 @@
 """Runs a model of SPIN (https://spinroot.com), which searches all that can happen; Debian: apt install spin.
 
-Run a test with `-s` to see the number of states, and a schedule for each mistake. REDLATCH_MODEL=full adds the long
+Run a test with `-s` to see the number of states, and a schedule for each mistake. `make test-all` adds the long
 searches.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -16,7 +15,7 @@ from pathlib import Path
 import pytest
 
 needs_spin = pytest.mark.skipif(shutil.which("spin") is None, reason="there is no spin here (Debian: apt install spin)")
-full = pytest.mark.skipif(os.environ.get("REDLATCH_MODEL") != "full", reason="takes minutes: REDLATCH_MODEL=full")
+full = pytest.mark.slow("a search of minutes")
 
 # The models need some hundred steps; SPIN stops at this depth, and says so.
 DEPTH = 1_000_000

@@ -15,7 +15,7 @@ from model.spin import full, needs_spin, search
 
 MODEL = "alone.pml"
 
-pytestmark = needs_spin
+pytestmark = [needs_spin, pytest.mark.slow("an exhaustive search; its result changes only with the model")]
 
 
 def test_clients_that_have_read_from_a_forgetful_master_agree(tmp_path: Path) -> None:

@@ -1,12 +1,11 @@
 """Checks the fences in all possible schedules of three masters and a few clients; `fence.py` describes the model.
 
-Run with `-s` to see the number of states, and the shortest schedule for each mistake. REDLATCH_MODEL=full adds second
+Run with `-s` to see the number of states, and the shortest schedule for each mistake. `make test-all` adds second
 attempts: two million states at most, some minutes in all.
 """
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ import pytest
 from model.explore import Found, explore
 from model.fence import Scheme
 
-full = pytest.mark.skipif(os.environ.get("REDLATCH_MODEL") != "full", reason="takes minutes: REDLATCH_MODEL=full")
+full = pytest.mark.slow("a search of minutes")
 BLOCKS: dict[str, Any] = {"block": 2, "gap": 3, "spare": 1}
 
 

@@ -14,7 +14,7 @@ from model.spin import full, needs_spin, search
 
 MODEL = "founding.pml"
 
-pytestmark = needs_spin
+pytestmark = [needs_spin, pytest.mark.slow("an exhaustive search; its result changes only with the model")]
 
 
 def test_two_founders_make_no_forgetful_master_new(tmp_path: Path) -> None:

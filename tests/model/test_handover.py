@@ -13,7 +13,7 @@ The rules that were planned needed five corrections; each has its mistake below.
     OVERWRITES).
 
 A client of the new list votes only with masters whose own marker is final. When it has seen one final marker, it may
-replace the others as a mover does. REDLATCH_MODEL=full adds longer searches: some minutes, and 6 GB of memory.
+replace the others as a mover does. `make test-all` adds longer searches: some minutes, and 6 GB of memory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NEW_CLIENTS = ("FIRST=NEW_LIST", "SECOND=NEW_LIST", "MOVED")
 ALL_REPLACED = ("OLD_LIST=0", "NEW_LIST=7", *NEW_CLIENTS)
 ONE_TTL = "LONG=1"
 
-pytestmark = needs_spin
+pytestmark = [needs_spin, pytest.mark.slow("an exhaustive search; its result changes only with the model")]
 
 
 @pytest.mark.parametrize(

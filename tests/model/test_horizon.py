@@ -1,6 +1,6 @@
 """Checks the horizon of the guard (rules G1 to G4) in all that can happen; `horizon.pml` is the model.
 
-REDLATCH_MODEL=full adds a second forgetting: a minute, and 1.3 GB of memory.
+`make test-all` adds a second forgetting: a minute, and 1.3 GB of memory.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from model.spin import full, needs_spin, search
 
 MODEL = "horizon.pml"
 
-pytestmark = needs_spin
+pytestmark = [needs_spin, pytest.mark.slow("an exhaustive search; its result changes only with the model")]
 
 
 def test_a_lock_has_one_holder_although_a_master_forgets(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ marker: as `max_ttl`, or as `raised`. The client with the larger `max_ttl` asks 
 other one may know too little.
 
 Both hold while fewer than a quorum of masters have *lapsed*. Such a master has forgotten, and no client with the larger
-`max_ttl` has read its marker since. REDLATCH_MODEL=full adds longer searches: a minute, and 1.4 GB of memory.
+`max_ttl` has read its marker since. `make test-all` adds longer searches: a minute, and 1.4 GB of memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from model.spin import full, needs_spin, search
 
 MODEL = "limits.pml"
 
-pytestmark = needs_spin
+pytestmark = [needs_spin, pytest.mark.slow("an exhaustive search; its result changes only with the model")]
 
 
 def test_a_lock_with_a_longer_ttl_has_one_holder(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ MODEL = "repair.pml"
 # No master is kept out, and nothing comes between the messages of the holder.
 UNGUARDED = "UNGUARDED", "PROMPT"
 
-pytestmark = needs_spin
+pytestmark = [needs_spin, pytest.mark.slow("an exhaustive search; its result changes only with the model")]
 
 
 def test_a_lock_has_one_holder_although_its_votes_are_repaired(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from support.selection import ALL
 
 from redlatch import impl
 from sim.conditions import BEGIN, History, Story, run, simulate
@@ -16,7 +17,7 @@ from sim.parts import Fault
 # Sanitizers make everything slower.
 SLOWER = 10 if "libasan" in os.environ.get("LD_PRELOAD", "") else 1
 # How many histories run on the compiled build; a third of them on the other one.
-HISTORIES = int(os.environ.get("REDLATCH_HISTORIES", "80"))
+HISTORIES = int(os.environ.get("REDLATCH_HISTORIES", "80" if ALL else "25"))
 SEEDS = {"c": HISTORIES // SLOWER, "python": HISTORIES // 3 // SLOWER}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.selection import ALL
 
 from simthreads import instrument
 from simthreads.farm import TESTS, every, stream
@@ -20,7 +21,7 @@ pytest.importorskip("greenlet", reason="simulated threads run in greenlets")
 # Sanitizers would only check the interpreter: redlatch's compiled code does not run here.
 pytestmark = pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="pure Python")
 
-SEEDS = 2000
+SEEDS = 2000 if ALL else 150
 
 
 def test_no_schedule_of_threads_breaks_a_rule() -> None:
@@ -43,6 +44,7 @@ def test_a_schedule_does_not_depend_on_those_before_it() -> None:
     assert both.switches == alone.switches + behind.switches
 
 
+@pytest.mark.slow("each fault needs many schedules")
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_the_schedules_find_each_fault_of_0_1_0(row: Row, tmp_path: Path) -> None:
     package = tmp_path / "redlatch"

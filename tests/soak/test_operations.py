@@ -13,6 +13,7 @@ from soak.worker import Options
 TIMES = {"move": 1, "failover": 1, "rolling": 1, "rolling-failover": 1}
 
 
+@pytest.mark.slow("real processes while masters are restarted, moved and failed over: minutes")
 @pytest.mark.skipif(sys.platform != "linux", reason="the sizes of processes are read from /proc")
 @pytest.mark.parametrize("kind", SITES)
 def test_operations_give_no_lock_a_second_holder(kind: str) -> None:

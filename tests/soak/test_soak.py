@@ -13,6 +13,7 @@ from soak.run import Judge, soak
 SECONDS = 100.0
 
 
+@pytest.mark.slow("real processes with a fault every three seconds")
 @pytest.mark.skipif(sys.platform != "linux", reason="the sizes of processes are read from /proc")
 def test_a_hundred_seconds_of_faults_break_nothing() -> None:
     result = soak(SECONDS, masters=5, processes=8, every=3.0, seed=1, tell=print)

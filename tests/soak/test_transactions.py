@@ -15,6 +15,7 @@ from soak.transactions import LEVELS, LIBRARIES, Plan, race, share
 UPDATES = 400
 
 
+@pytest.mark.slow("many workers count in a database")
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize(
     ("database", "level"), [(database, level) for database in DATABASES for level in LEVELS if database != "sqlite"]
@@ -30,6 +31,7 @@ def test_no_count_is_lost(
     assert (figures["committed"], figures["lost"], figures["refused"]) == (UPDATES, 0, 0)
 
 
+@pytest.mark.slow("many workers count in a database")
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_no_count_is_lost_in_sqlite(three: list[str], tmp_path: Path, library: str) -> None:
     urls = [f"sqlite+{DRIVERS[face]['sqlite']}:///{tmp_path}/counts" for face in ("threads", "asyncio")]
@@ -38,6 +40,7 @@ def test_no_count_is_lost_in_sqlite(three: list[str], tmp_path: Path, library: s
     assert (figures["committed"], figures["lost"]) == (UPDATES // 4, 0)
 
 
+@pytest.mark.slow("many workers count in a database")
 def test_the_race_finds_what_a_lock_inside_the_transaction_loses(
     databases: Callable[[str], Server], three: list[str]
 ) -> None:

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from support.builds import implementation_named
 from support.databases import Server
 from support.faces import Face, Faced
+from support.selection import ALL
 
 from redlatch import impl, sql
 
@@ -67,7 +68,7 @@ def with_table(url_of: FindUrl) -> FindUrl:
     return find
 
 
-@pytest.fixture(params=list(DRIVERS))
+@pytest.fixture(params=list(DRIVERS) if ALL else ONE_EACH)
 def database(request: pytest.FixtureRequest, with_table: FindUrl) -> str:
     """Return the URL of a database with a table of locks, through each driver in turn."""
     return with_table(request.param)
