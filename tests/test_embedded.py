@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import select
@@ -20,7 +19,6 @@ from pathlib import Path
 import pytest
 import redis
 
-from redlatch import testing
 from redlatch.errors import ConfigurationError
 from redlatch.testing import embedded
 
@@ -611,10 +609,3 @@ def test_nothing_is_written_to_stdout(capfd: pytest.CaptureFixture[str]) -> None
         fleet.stop(0)
         fleet.start(0)
     assert capfd.readouterr() == ("", "")
-
-
-def test_the_first_name_of_the_module_stays() -> None:
-    first = importlib.import_module("redlatch.embedded")
-    assert set(first.__all__) == {"Masters", "find_server", "masters"}
-    for name in first.__all__:
-        assert getattr(first, name) is getattr(testing, name)

@@ -31,7 +31,6 @@ LAYERS = (
     {"redlatch"},
     {"testing", "arguments"},
     {
-        "embedded",
         "compat",
         "demo",
         "bench",
@@ -247,7 +246,6 @@ def test_an_unknown_name_is_an_attribute_error_with_the_name() -> None:
 SMALL = {
     "redlatch.django.django_redis_cache": "only this module imports django-redis",
     "redlatch.drivers.standing": "only what a compiled driver looks up in every call",
-    "redlatch.embedded": "an old name that stays",
     "redlatch.guard.alone": "a single master needs three actions of its own",
     "redlatch.lazy": "one function, which may not import anything else of ours",
     "redlatch.votes.units": "constants, the interface of a clock and two formulas",
