@@ -50,7 +50,7 @@ check: lint
 	$(BIN)/python -m pytest -q $(FOUR) $(LAYERS:%=tests/%) $(QUICK:%=tests/test_%.py)
 
 bench: $(VENV)/.with-bench
-	$(BIN)/redlatch bench $(BENCH)
+	$(BIN)/python -m bench $(BENCH)
 
 # cython-lint calls pycodestyle, so PATH must contain it.
 lint: $(VENV)/.with-lint

@@ -33,7 +33,7 @@ import prometheus_client
 
 import redlatch
 import redlatch.metrics
-from redlatch.bench.plots import saved, style
+from bench.plots import saved, style
 from redlatch.testing import embedded
 
 ROOT = Path(__file__).parents[1]

@@ -1,4 +1,4 @@
-"""Print the figures of `redlatch bench --languages` as the tables in docs/benchmarks.md.
+"""Print the figures of `python -m bench --languages` as the tables in docs/benchmarks.md.
 
     python bench/language_table.py [bench/results/languages.json]
 

@@ -14,15 +14,13 @@ from typing import Any
 
 import pytest
 import redis
-
-from redlatch.bench import builds, run
-from redlatch.bench.builds import BUILT, NODE, SOURCES, Language, NotBuilt, build, reason
-from redlatch.bench.contender import REGISTRY
-from redlatch.bench.languages import CLIENTS, FOOTNOTES, build_all, language_scenarios
-from redlatch.bench.process import Failed, Racer
-from redlatch.bench.rounds import Outcome, summary
-from redlatch.bench.serve import LOADED
-from redlatch.errors import ConfigurationError
+from bench import builds
+from bench.builds import BUILT, NODE, SOURCES, Language, NotBuilt, build, reason
+from bench.contender import REGISTRY
+from bench.foreign import CLIENTS, FOOTNOTES, build_all, language_scenarios
+from bench.process import Failed, Racer
+from bench.rounds import Outcome, summary
+from bench.serve import LOADED
 
 assert LOADED
 
@@ -124,17 +122,12 @@ def test_languages_that_are_left_out_are_announced_and_their_clients_absent(monk
     assert versions == {}
 
 
-def test_without_a_clone_the_race_says_that_it_needs_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(builds, "SOURCES", tmp_path / "missing")
-    with pytest.raises(ConfigurationError, match="--languages needs a clone"):
-        run.run_race(run.Settings(languages=True), lambda what, turns: None, lambda news: None)
-
-
 def test_the_command_races_without_the_languages_that_are_missing(tmp_path: Path) -> None:
     pytest.importorskip("click")
     options = ("--languages", "--quick", "--masters", "3", "--only", "n3-1", "--results", str(tmp_path))
     done = subprocess.run(
-        [sys.executable, "-m", "redlatch.cli", "bench", *options],
+        [sys.executable, "-m", "bench", *options],
+        cwd=builds.ROOT,
         env={**os.environ, "PATH": "/nonexistent"},
         capture_output=True,
         text=True,
@@ -169,7 +162,7 @@ def of_an_earlier_race(language: Language) -> Path | str:
     copies = [BUILT / language.folder / path.relative_to(SOURCES / language.folder) for path in sources]
     if all(copy.exists() and cmp(path, copy, shallow=False) for path, copy in zip(sources, copies, strict=True)):
         return BUILT
-    return f"`redlatch bench --languages` has not built the program in {language.name} from these sources"
+    return f"`python -m bench --languages` has not built the program in {language.name} from these sources"
 
 
 @pytest.fixture(params=CLIENTS)
@@ -230,7 +223,7 @@ def test_the_documentation_has_the_figures_of_the_last_race() -> None:
 
 def test_the_picture_has_a_bar_for_every_contender_with_figures(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from redlatch.bench.bars import draw_bars
+    from bench.bars import draw_bars
 
     results = []
     for scenario in language_scenarios(5)[:2]:

@@ -33,7 +33,6 @@ LAYERS = (
     {
         "compat",
         "demo",
-        "bench",
         "metrics",
         "operate",
         "run",
@@ -255,7 +254,6 @@ SMALL = {
 # The modules that are longer than the rule, with the reasons.
 LONG = {
     "redlatch.aio": "the docstring of each public call describes all its arguments and errors",
-    "redlatch.bench.contender": "each run of one face stands beside the run of the other that it must match",
     "redlatch.client": "as redlatch.aio",
     "redlatch.compat.aioredlock": "it has all names of the original, so that one import finds them",
     "redlatch.compat.pottery": "the sync and the asyncio class are compared with pottery's side by side",

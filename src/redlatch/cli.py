@@ -29,7 +29,6 @@ COMMANDS = {
     "doctor": "redlatch.operate.command",
     "masters": "redlatch.operate.command",
     "demo": "redlatch.demo.command",
-    "bench": "redlatch.bench.command",
 }
 
 HINT = "pip install 'redlatch[cli,embedded]'"

@@ -25,7 +25,7 @@ LETTERS = st.characters(codec="utf-8", exclude_characters="\0") | st.just("\udcf
 WORDS = st.sampled_from(EDGES) | st.sampled_from(URLS) | st.text(LETTERS, max_size=8)
 
 # These two begin long work once their arguments are right, so only their arguments are read.
-READ_ONLY = {("demo",), ("bench",)}
+READ_ONLY = {("demo",)}
 
 # What keeps a command short, and the options by which it would wait for longer than this, in seconds.
 SHORT = {"top": ["--looks", "1"], "run": ["-n"]}

@@ -1,4 +1,4 @@
-// Runs the lock clients of Go for `redlatch bench --languages`. ../README.md describes the command line.
+// Runs the lock clients of Go for `python -m bench --languages`. ../README.md describes the command line.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Runs the lock client of Node for `redlatch bench --languages`. ../README.md describes the command line.
+// Runs the lock client of Node for `python -m bench --languages`. ../README.md describes the command line.
 import { createInterface } from "node:readline";
 import { parseArgs } from "node:util";
 

@@ -1,4 +1,4 @@
-//! Runs the lock client of Rust for `redlatch bench --languages`. ../README.md describes the command line.
+//! Runs the lock client of Rust for `python -m bench --languages`. ../README.md describes the command line.
 
 use std::process::exit;
 use std::sync::Arc;

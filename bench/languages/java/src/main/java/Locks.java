@@ -15,7 +15,7 @@ import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
-/** Runs the lock client of Java for `redlatch bench --languages`. ../README.md describes the command line. */
+/** Runs the lock client of Java for `python -m bench --languages`. ../README.md describes the command line. */
 public final class Locks {
     private static final long TTL_SECONDS = 10;
     private static final long PID = ProcessHandle.current().pid();

@@ -1,6 +1,6 @@
 """Run one contender in its own process. It reads its orders from stdin.
 
-    python -m redlatch.bench.serve NAME URL...
+    python -m bench.serve NAME URL...
 
 A line of stdin is "MODE AMOUNT [WIDTH]", as for the floor. The answer is one line of JSON: the figures of the run, or
 {"absent": "reason"} if the contender is not available here or does not have the mode.
@@ -12,9 +12,9 @@ import importlib
 import json
 import sys
 
-from redlatch.bench import imports, ours, peers, split
-from redlatch.bench.contender import REGISTRY, Absent, Contender
-from redlatch.bench.order import Answer
+from bench import imports, ours, peers, split
+from bench.contender import REGISTRY, Absent, Contender
+from bench.order import Answer
 
 # The modules that register the contenders.
 LOADED = (imports, ours, peers, split)

@@ -9,8 +9,8 @@ from typing import Any
 
 import redis
 
-from redlatch.bench import ours, peers
-from redlatch.bench.contender import REGISTRY
+from bench import ours, peers
+from bench.contender import REGISTRY
 
 # The modules that register the contenders.
 CONTENDERS = (ours, peers)

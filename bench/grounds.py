@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from redlatch.bench.blackhole import BlackHole
-from redlatch.bench.contender import Absent
-from redlatch.bench.tls import certify, trusting
+from bench.blackhole import BlackHole
+from bench.contender import Absent
+from bench.tls import certify, trusting
 from redlatch.errors import ConfigurationError
 from redlatch.testing import embedded
 

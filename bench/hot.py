@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from redlatch.bench.rounds import Entry, Ratio, Scenario
+from bench.rounds import Entry, Ratio, Scenario
 
 COLUMNS = ("changes_per_s", "cycles_per_s", "fairness", "p50_us")
 TASKS, THREADS, PROCESSES = 64, 8, 4

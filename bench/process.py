@@ -11,8 +11,8 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 
-from redlatch.bench.contender import Absent
-from redlatch.bench.order import Answer
+from bench.contender import Absent
+from bench.order import Answer
 
 # The seconds to wait for an answer beyond the length of the run. A contender that is silent for longer hangs.
 PATIENCE_SECONDS = 30
@@ -40,7 +40,7 @@ class Racer:
     def __init__(self, contender: str, urls: list[str], programs: Programs, ledger: int | None = None) -> None:
         # With -P and our own path, the process imports the same modules as the race, regardless of modules in the
         # current folder.
-        of_python = [sys.executable, "-P", "-m", "redlatch.bench.serve", contender]
+        of_python = [sys.executable, "-P", "-m", "bench.serve", contender]
         command = programs.get(contender, of_python)
         if isinstance(command, str):
             raise Absent(command)

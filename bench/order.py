@@ -11,7 +11,7 @@ from time import perf_counter_ns, sleep
 from types import TracebackType
 from typing import Any
 
-from redlatch.bench.ledger import Caller, Ledger
+from bench.ledger import Caller, Ledger
 
 Answer = dict[str, Any]
 NEVER = 1 << 62

@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from redlatch.bench.contender import Contender, contender
+from bench.contender import Contender, contender
 
 NOWHERE = "redis://127.0.0.1:1"
 

@@ -7,7 +7,7 @@ import ipaddress
 from pathlib import Path
 from urllib.parse import quote
 
-from redlatch.bench.contender import Absent
+from bench.contender import Absent
 
 # The key usages of a certificate that is both an authority and a server.
 USAGE = {"digital_signature": True, "key_cert_sign": True, "crl_sign": True} | dict.fromkeys(

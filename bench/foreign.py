@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from redlatch.bench.builds import GO, JAVA, NODE, RUST, Language, NotBuilt, build
-from redlatch.bench.process import FLOOR
-from redlatch.bench.rounds import Entry, Ratio, Scenario
+from bench.builds import GO, JAVA, NODE, RUST, Language, NotBuilt, build
+from bench.process import FLOOR
+from bench.rounds import Entry, Ratio, Scenario
 
 WIDTHS = (1, 64, 512)
 

@@ -1,4 +1,4 @@
-"""Build the programs of other languages, for `redlatch bench --languages`.
+"""Build the programs of other languages, for `python -m bench --languages`.
 
 Their sources are in `bench/languages` of a clone. They are copied to `build/languages` and built there, so that the
 sources stay clean and a second build is short. No language is needed: one that cannot be built is left out.
@@ -14,9 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from redlatch.errors import ConfigurationError
-
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "bench/languages"
 BUILT = ROOT / "build/languages"
 
@@ -76,12 +74,6 @@ JAVA = Language(
     ("mvn", "--batch-mode", "--quiet", "compile"),
     ("java", "-cp", "{folder}/target/classes:{folder}/target/lib/*", "Locks"),
 )
-
-
-def check_clone() -> None:
-    """Raise ConfigurationError if the sources are not here."""
-    if not SOURCES.is_dir():
-        raise ConfigurationError("--languages needs a clone: the package does not have the programs in bench/languages")
 
 
 def build(language: Language, built: Path = BUILT) -> str:

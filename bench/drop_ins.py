@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from redlatch.bench.rounds import Entry, Ratio, Scenario
+from bench.rounds import Entry, Ratio, Scenario
 
 WORKERS = 64
 

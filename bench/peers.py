@@ -10,7 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from redlatch.bench.contender import TTL, TTL_MS, AsyncContender, Contender, Refused, contender
+from bench.contender import TTL, TTL_MS, AsyncContender, Contender, Refused, contender
 
 # The connections per master. With more connections, every peer that was tried was slower.
 POOL = 64

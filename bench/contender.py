@@ -28,8 +28,8 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import Any, ClassVar, TextIO, TypeVar
 
-from redlatch.bench.ledger import Caller
-from redlatch.bench.order import HOT, NAP, Answer, Order, Spinner, timed, timed_async
+from bench.ledger import Caller
+from bench.order import HOT, NAP, Answer, Order, Spinner, timed, timed_async
 
 REGISTRY: dict[str, tuple[type[Contender], dict[str, Any]]] = {}
 TTL = 10.0

@@ -1,4 +1,4 @@
-"""The command line of `redlatch bench`: its options, its output, its files and its exit status."""
+"""The command line of `python -m bench`: its options, its output, its files and its exit status."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from redlatch.bench.bars import draw_bars
-from redlatch.bench.plots import NoPlots, draw
-from redlatch.bench.run import NoSuchScenario, Settings, run_race
-from redlatch.bench.tables import machine_line, scenario_table
+from bench.bars import draw_bars
+from bench.plots import NoPlots, draw
+from bench.run import NoSuchScenario, Settings, run_race
+from bench.tables import machine_line, scenario_table
 from redlatch.errors import ConfigurationError
 
 # The number of columns when the output is not a terminal.
@@ -62,7 +62,7 @@ class Display:
     "--masters", type=click.IntRange(min=3, max=32), default=5, show_default=True, help="Masters in the quorum."
 )
 @click.option("--only", metavar="NAME", default="", help="Run only the scenarios whose name contains NAME.")
-@click.option("--languages", is_flag=True, help="Race against lock clients of Rust, Go, Node and Java; needs a clone.")
+@click.option("--languages", is_flag=True, help="Race against lock clients of Rust, Go, Node and Java.")
 @click.option(
     "--results",
     type=click.Path(file_okay=False, path_type=Path),
@@ -76,7 +76,7 @@ def bench(quick: bool, masters: int, only: str, languages: bool, results: Path |
 
     All run on real masters that the race starts on loopback, in interleaved rounds. The tables show the median of the
     rounds, and each ratio with its smallest and largest round. The race takes seven minutes. Peers that are not
-    installed are listed and left out; pip install 'redlatch[bench]' installs them. With --languages, the peers are the
+    installed are listed and left out; `make bench` installs them. With --languages, the peers are the
     clients of other languages instead: it builds a program for each language whose toolchain is here. The exit status
     is 1 if a contender failed.
     """

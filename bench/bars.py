@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from redlatch.bench.plots import saved, style
+from bench.plots import saved, style
 
 # The colours of the bars; the references are written in C.
 REFERENCE, OURS, OTHERS = "#222222", "#c0392b", "#95a5a6"

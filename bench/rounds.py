@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from redlatch.bench.contender import Absent
-from redlatch.bench.order import Answer
-from redlatch.bench.process import Failed, Programs
-from redlatch.bench.team import Team
+from bench.contender import Absent
+from bench.order import Answer
+from bench.process import Failed, Programs
+from bench.team import Team
 
 METRICS = (
     "p50_us",

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 from zlib import crc32
 
-from redlatch.bench.contender import TTL, Absent, AsyncContender, Contender, Refused, contender
+from bench.contender import TTL, Absent, AsyncContender, Contender, Refused, contender
 
 
 def import_redlatch(implementation: str) -> ModuleType:

@@ -11,15 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from redlatch.bench.builds import check_clone
-from redlatch.bench.contender import Absent
-from redlatch.bench.floor import NoFloor, compile_floor
-from redlatch.bench.grounds import GROUNDS
-from redlatch.bench.languages import FOOTNOTES, build_all, language_scenarios
-from redlatch.bench.machine import machine_class
-from redlatch.bench.process import FLOOR, Programs
-from redlatch.bench.rounds import Race, Scenario, one_core, summary
-from redlatch.bench.scenarios import scenarios
+from bench.contender import Absent
+from bench.floor import NoFloor, compile_floor
+from bench.foreign import FOOTNOTES, build_all, language_scenarios
+from bench.grounds import GROUNDS
+from bench.machine import machine_class
+from bench.process import FLOOR, Programs
+from bench.rounds import Race, Scenario, one_core, summary
+from bench.scenarios import scenarios
 from redlatch.testing import embedded
 
 # The time for a client to detect which masters are sick. The race does not measure the cost of the detection.
@@ -88,11 +87,9 @@ def run_race(settings: Settings, progress: Progress, announce: Announce) -> dict
 
     Raises:
         NoSuchScenario: there is no scenario to run.
-        ConfigurationError: there is no server program, or no clone for the settings.
+        ConfigurationError: there is no server program.
     """
     todo = settings.scenarios()
-    if settings.languages:
-        check_clone()
     fleet = embedded.masters(settings.masters)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="redlatch-bench-")))

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from redlatch.bench.drop_ins import drop_in_scenarios
-from redlatch.bench.hot import hot_scenarios
-from redlatch.bench.process import FLOOR as FLOOR_PROGRAM
-from redlatch.bench.rounds import Entry, Ratio, Scenario
+from bench.drop_ins import drop_in_scenarios
+from bench.hot import hot_scenarios
+from bench.process import FLOOR as FLOOR_PROGRAM
+from bench.rounds import Entry, Ratio, Scenario
 
 FLOOR = Entry("floor (C)", FLOOR_PROGRAM)
 REDLATCH = Entry("redlatch compiled", "redlatch-c")

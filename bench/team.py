@@ -16,10 +16,10 @@ from typing import Any
 
 import redis
 
-from redlatch.bench.contender import Absent
-from redlatch.bench.ledger import ENTRIES, SIZE, Ledger
-from redlatch.bench.order import HOT, Answer, fairness, percentiles
-from redlatch.bench.process import Failed, Programs, Racer
+from bench.contender import Absent
+from bench.ledger import ENTRIES, SIZE, Ledger
+from bench.order import HOT, Answer, fairness, percentiles
+from bench.process import Failed, Programs, Racer
 
 # The time until the start of a run, in which all processes read their orders.
 HEAD_START_NS = 20_000_000

@@ -16,8 +16,8 @@ from heapq import heappop, heappush
 from time import perf_counter_ns
 from typing import Any
 
-from redlatch.bench.contender import Contender, contender
-from redlatch.bench.order import Answer, Order, cpu_seconds, percentiles
+from bench.contender import Contender, contender
+from bench.order import Answer, Order, cpu_seconds, percentiles
 from redlatch.quorum.acquire import acquire
 from redlatch.quorum.claim import HELD
 from redlatch.quorum.effects import Effect, Pause, Send, Steps
