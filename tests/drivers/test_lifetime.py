@@ -12,7 +12,7 @@ import redlatch
 from redlatch.drivers.background import run_aside
 from redlatch.drivers.lifetime import _OUR_FRAMES, nested
 
-ABOVE = ("_c", "bench", "celery", "compat", "demo", "django", "metrics", "operate", "run", "testing", "transactions")
+ABOVE = ("_c", "celery", "compat", "demo", "django", "metrics", "operate", "run", "testing", "transactions")
 # A finalizer may run while a function of these packages is on the stack of a thread that drives the sockets.
 DRIVEN = ("drivers", "guard", "locks", "masters", "quorum", "sql", "votes", "wire")
 
