@@ -196,6 +196,7 @@ def names_compiled(module: str) -> bool:
     return any("redlatch._c" in word or word in ("_c", "._c") for word in texts | names)
 
 
+@pytest.mark.slow("an import of each of 350 modules, which changes with a new dependency only")
 def test_a_module_imports_alone_and_without_a_warning() -> None:
     modules = [*MODULES, *COMPILED]
     try:

@@ -287,6 +287,7 @@ def test_the_rights_in_the_documentation_are_enough_for_the_sentinels(
 # --- three groups as three masters ------------------------------------------------------------------------
 
 
+@pytest.mark.slow("processes under load while three groups fail over")
 @one_build
 def test_no_two_clients_hold_a_lock_while_the_groups_fail_over_one_after_another(
     implementation: impl.Implementation, start: Start, name: str, caplog: pytest.LogCaptureFixture

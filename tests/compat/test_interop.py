@@ -143,6 +143,7 @@ def test_each_client_excludes_the_other_and_wakes_it(
     await_true(lambda: not any(ask(url).exists(key.format(name)) for url in urls))
 
 
+@pytest.mark.slow("all clients at once; each pair is tested beside it")
 @pytest.mark.parametrize("holder", ["theirs", "ours"])
 def test_all_clients_that_use_the_name_as_the_key_exclude_each_other(
     holder: str, farm: Farm, actors: Callable[..., Actor], name: str

@@ -21,6 +21,7 @@ client.lock("stock").acquire()
 TRIALS = 24
 
 
+@pytest.mark.slow("a founder is killed at each of its steps")
 def test_a_founder_that_is_killed_at_any_moment_keeps_no_master_out() -> None:
     with embedded.masters(3) as urls:
         servers = [redis.Redis.from_url(url) for url in urls]

@@ -194,6 +194,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow("each place of each kind; plain locks are tested beside it")
 @pytest.mark.parametrize("kind", KINDS)
 def test_row_37_an_interrupt_at_each_place_of_an_acquire_leaves_nothing_of_any_kind(
     kind: Any, search: Search, three: list[str], name: str

@@ -88,6 +88,7 @@ LISTS: dict[str, tuple[slice, slice]] = {
 }
 
 
+@pytest.mark.slow("processes under load during a handover")
 @pytest.mark.parametrize("lists", LISTS)
 def test_processes_lock_and_unlock_through_a_handover(urls: list[str], lists: str) -> None:
     old, new = (urls[part] for part in LISTS[lists])

@@ -50,7 +50,7 @@ def test_no_schedule_of_drop_ins_breaks_a_rule(implementation: impl.Implementati
 @pytest.mark.parametrize("theme", GUARDING)
 def test_no_schedule_about_the_guard_breaks_a_rule(implementation: impl.Implementation, theme: str) -> None:
     wrong = []
-    seeds = SEEDS[implementation.name] // 50
+    seeds = SEEDS[implementation.name] // (50 if ALL else 25)
     for _, _, _, failed in every(0, seeds, os.cpu_count() or 1, implementation.name, theme=theme):
         wrong += failed
     assert not wrong, f"python -m tests.sim --theme {theme} --impl {implementation.name} --seed {wrong[0].seed}"
@@ -83,7 +83,7 @@ def test_compiled_and_pure_run_the_same_schedules(monkeypatch: pytest.MonkeyPatc
         both = impl.load("c"), impl.load("python")
     except ImportError:
         pytest.skip("the compiled implementation was not built")
-    for plan in [*map(draw, range(300)), *map(draw_foreign, range(100))]:
+    for plan in [*map(draw, range(300 if ALL else 120)), *map(draw_foreign, range(100 if ALL else 40))]:
         results = []
         for chosen in both:
             monkeypatch.setattr(impl, "current", chosen)

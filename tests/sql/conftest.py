@@ -24,8 +24,8 @@ DRIVERS = {
     "sqlite": "sqlite",
     "sqlite+aiosqlite": "sqlite",
 }
-SERVERS = [name for name in DRIVERS if not name.startswith("sqlite")]
 ONE_EACH = ["postgresql+psycopg", "mysql+pymysql", "sqlite"]
+SERVERS = [name for name in (DRIVERS if ALL else ONE_EACH) if not name.startswith("sqlite")]
 
 # Each face with one implementation: what is below the bridge does not depend on it.
 FACES = {"threads": "c", "asyncio": "python", "uvloop": "c"}

@@ -127,6 +127,7 @@ def test_a_stopped_server_is_silent_and_close_does_not_wait_for_it(
     await_true(lambda: execute(plain, ASKS_CONNECTIONS[kind])[0][0] <= 1)
 
 
+@pytest.mark.slow("the server hangs for many seconds")
 @each_kind
 def test_a_server_that_hangs_for_long_gets_no_crowd_of_connections(own: tuple[Server, str], kind: str) -> None:
     server, url = own
@@ -251,6 +252,7 @@ def test_holders_are_told_when_the_clock_of_the_database_is_set_forward(
         acquire_soon(holder, name + "z")
 
 
+@pytest.mark.slow("it starts a database with a clock of its own")
 @pytest.mark.parametrize("kind", ["postgresql"])
 def test_a_clock_that_was_set_back_is_logged(
     threads: SqlFace, kind: str, readable: Path, name: str, caplog: pytest.LogCaptureFixture
@@ -268,6 +270,7 @@ def test_a_clock_that_was_set_back_is_logged(
 # --- transactions of others -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow("it waits for the time that a lock would be older by")
 @pytest.mark.parametrize("driver", ["postgresql+psycopg", "mysql+pymysql"])
 def test_a_transaction_that_began_long_before_does_not_make_a_lock_older(
     threads: SqlFace, with_table: FindUrl, driver: str, name: str

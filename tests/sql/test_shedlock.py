@@ -120,6 +120,7 @@ class ShedLock:
         self._process.stdout.close()
 
 
+@pytest.mark.slow("it needs a Java program")
 @pytest.mark.parametrize(
     ("kind", "options"), [("postgresql", ()), ("mariadb", ()), ("mariadb", ("--default-time-zone=+05:00",))]
 )
