@@ -18,7 +18,6 @@ from redlatch.errors import ClientClosed, LockError
 from redlatch.guard.handover import Successor
 from redlatch.health import Health
 from redlatch.masters.master import Master
-from redlatch.quorum.losses import RAN_OUT, RELEASED
 from redlatch.quorum.upkeep_schedule import UpkeepSchedule
 from redlatch.stats import Stats
 
@@ -31,7 +30,7 @@ from ..quorum.extend import extend
 from ..quorum.hold import Hold
 from ..quorum.inquiry import ask_about_keys
 from ..quorum.latch import Counts
-from ..quorum.outcome import loss, was_released
+from ..quorum.outcome import loss, why_lost
 from ..quorum.policy import Policy
 from ..quorum.release import release, release_nowait
 from ..quorum.waiting.queues import WaitQueues
@@ -236,7 +235,7 @@ class Session:
             LockLost: the client was closed and has released the lock.
         """
         if self.held_locks.ended and isinstance(error, ClientClosed) and hold.state == HELD and hold.ticket is ticket:
-            gone = loss(RELEASED if was_released(self._policy, hold) else RAN_OUT, hold)
+            gone = loss(why_lost(self._policy, hold, True), hold)
             # All leases have ended, but `close` may not have come to this one, and finds no hold that is free.
             # The lease ends before its release leaves (see `quorum.repair`).
             hold.lose(self._clock.now())

@@ -18,7 +18,7 @@ from ..quorum.effects import Steps
 from ..quorum.hold import Hold
 from ..quorum.inquiry import holder_of
 from ..quorum.losses import LOST_BEFORE, RAN_OUT, RELEASED
-from ..quorum.outcome import loss, was_released
+from ..quorum.outcome import loss, was_released, why_gone
 from ..quorum.policy import Policy
 from ..quorum.upkeep import Term, Upkeep
 from ..votes.units import SECOND
@@ -233,7 +233,7 @@ class BaseLock(Core):
     def _loss(self) -> LockLost:
         """Return the error for the loss of this lock."""
         policy, upkeep = self._shared.policy, self._upkeep
-        reason = upkeep.reason if upkeep is not None else None
+        reason = (upkeep.reason if upkeep is not None else None) or why_gone(self._hold) or None
         if reason is None and was_released(policy, self._hold):
             reason = RELEASED
         if reason is None and not policy.released_ns and policy.doubts.cover(self._hold.lease.asked_ns):

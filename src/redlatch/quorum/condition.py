@@ -22,7 +22,6 @@ Compiled as `redlatch._c.quorum.condition`, too (see `redlatch._c`).
 from __future__ import annotations
 
 from redlatch.errors import NotOwned
-from redlatch.quorum.losses import RAN_OUT
 from redlatch.votes import condition_scripts as scripts
 from redlatch.votes.scripts import Script
 
@@ -32,7 +31,7 @@ from ..votes.units import MILLISECOND, SECOND
 from .effects import Answer, Send, Steps
 from .hold import Hold
 from .lease import new_lease
-from .outcome import is_final, loss, no_quorum
+from .outcome import is_final, loss, no_quorum, why_lost
 from .policy import Policy
 from .waiting.queues import WaitQueues
 from .waiting.watches import Watch, new_watch
@@ -214,7 +213,7 @@ class Waiter:
             self._ticket = queue.raised(ballot)
         if not hold.held(now):
             if hold.deadline_ns:
-                raise loss(RAN_OUT, hold, now - began)
+                raise loss(why_lost(policy, hold, True), hold, now - began)
             raise NotOwned(f"cannot wait: {hold.name!r} was released meanwhile", name=hold.name)
         # The lock object keeps its holder, who acquires again after the wait.
         hold.awaited = True

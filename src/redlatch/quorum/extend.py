@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from redlatch.errors import NotOwned
-from redlatch.quorum.losses import RAN_OUT
 
 from ..votes.ballot import Ballot
 from ..votes.units import MILLISECOND
@@ -64,6 +63,7 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None = None) 
             if ended >= limit or ballot.refused() or hold.lost_ns >= started:
                 hold.shorten(token, min(limit, ended))
                 why = why_lost(policy, hold, ended >= limit)
+                hold.lost_because = token, why
                 count_end(policy, hold, ended, why)
                 raise lost_before(policy, hold, ballot, why, ended - started)
             # This extension took longer than it waits for answers, and another one has begun.
@@ -117,8 +117,9 @@ def _extension(
         raise NotOwned(f"cannot extend {hold.name!r}: this lock object does not hold it", name=hold.name)
     # The keys may still live on some masters. An extension must not let them live longer.
     if started >= hold.lease.deadline_ns:
-        count_end(policy, hold, started, RAN_OUT)
-        raise loss(RAN_OUT, hold)
+        why = why_lost(policy, hold, True)
+        count_end(policy, hold, started, why)
+        raise loss(why, hold)
     until = min(hold.lease.deadline_ns, started + min(policy.validity_ns(ttl_ms), policy.wait_ns(ttl_ms)))
     ballot = policy.ballot(Extension(policy, hold, ttl_ms, started), until)
     hold.refresh(None, 0)

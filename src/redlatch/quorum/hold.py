@@ -45,6 +45,7 @@ class Hold(Claim):
         token_exposed: whether the token was given to a user, who may release the lock with it from anywhere.
         lacking: when an extension began, and a bit mask of the masters that had no key then (see `repair`).
         lost_ns: what was asked for until this time is lost, because somebody has deleted the key.
+        lost_because: the token of the lease that was last found lost, and the reason (see `outcome.why_gone`).
         figures: the figures of its group; None if it has no group.
         won_ns: when this holder got the lease; 0 once the end of the lease was counted.
     """
@@ -57,6 +58,7 @@ class Hold(Claim):
         "kind",
         "lacking",
         "lease",
+        "lost_because",
         "lost_ns",
         "token_exposed",
         "wanted_ns",
@@ -71,14 +73,12 @@ class Hold(Claim):
         self.key = key
         self.kind = kind
         self.lease: Lease = NO_LEASE
-        self.elapsed_ns = 0
+        self.elapsed_ns = self.wanted_ns = self.lost_ns = self.won_ns = 0
         self.extending: Any = None
-        self.wanted_ns = 0
         self.token_exposed = False
         self.lacking = (0, 0)
-        self.lost_ns = 0
+        self.lost_because = (b"", "")
         self.figures: Figures | None = None
-        self.won_ns = 0
 
     @property
     def token(self) -> bytes:

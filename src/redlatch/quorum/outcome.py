@@ -118,8 +118,16 @@ def lost_before(policy: Policy, hold: Hold, ballot: Ballot, why: str, elapsed_ns
 
 
 def why_lost(policy: Policy, hold: Hold, late: bool) -> str:
-    """Return why a lock was lost whose loss an extension or a release has found; `late` means that it ran out."""
-    return RELEASED if was_released(policy, hold) else RAN_OUT if late else FORGOTTEN
+    """Return why a lock was lost whose loss an extension or a release has found; `late` means that it was over then."""
+    if was_released(policy, hold):
+        return RELEASED
+    return (why_gone(hold) or RAN_OUT) if late else FORGOTTEN
+
+
+def why_gone(hold: Hold) -> str:
+    """Return the reason of the loss of a lease if it is known; "" if it may have run out, and nobody asked for it."""
+    token, why = hold.lost_because
+    return why if token is hold.lease.token else ""
 
 
 def no_quorum(

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from redlatch.quorum.losses import RAN_OUT
-
 from .counting import count_end, figures_of
 from .effects import ENDED, Send, Steps
 from .hold import Hold
-from .outcome import end_release, loss
+from .outcome import end_release, loss, why_lost
 from .policy import Policy
 from .waiting.queues import WaitQueues
 
@@ -139,10 +137,11 @@ class Releasing:
             self._ballot.released_lease = self._hold.lease
         yield Send([self._ballot])
         self._queues.leave(self._hold, self._started_ns, not self._late)
-        count_end(self._policy, self._hold, self._started_ns, RAN_OUT if self._late else "")
+        why = why_lost(self._policy, self._hold, True) if self._late else ""
+        count_end(self._policy, self._hold, self._started_ns, why)
         self._hold.free()
         if self._late:
-            raise loss(RAN_OUT, self._hold, self._policy.clock.now() - self._started_ns)
+            raise loss(why, self._hold, self._policy.clock.now() - self._started_ns)
 
     def close(self) -> None:
         """End the release at the effect that it waits for, as a generator does."""

@@ -134,6 +134,8 @@ class UpkeepSchedule:
         if term.over(now_ns) or self._policy.released_ns:
             reason = RELEASED if was_released(self._policy, term.hold) else term.upkeep.why_over(now_ns)
             count_end(self._policy, term.hold, now_ns, reason)
+            # The holder may release the lock as soon as it knows.
+            term.hold.lost_because = term.token, reason
             lock._mark_lost(term)
             self.lost.append((lock, term, reason))
             # After an interrupt before this, the next look does all of it again.
