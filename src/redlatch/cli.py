@@ -76,6 +76,13 @@ def build() -> click.Group:
             command: click.Command = getattr(import_module(COMMANDS[cmd_name]), cmd_name)
             return command
 
+        def invoke(self, ctx: click.Context) -> Any:
+            try:
+                return super().invoke(ctx)
+            except KeyboardInterrupt:
+                # click would exit with 1, which says "not ready", "not held" or "warnings".
+                ctx.exit(INTERRUPTED)
+
     group = Group(
         "redlatch",
         help="Distributed locks on Redis and Valkey.",

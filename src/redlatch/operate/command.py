@@ -105,7 +105,7 @@ def status(
     else:
         show_health(health)
         if states:
-            console().print(table_of_locks(states), highlight=False, markup=False)
+            console().print(table_of_locks(states))
         elif asked and states is not None:
             click.echo("no lock is held")
     if unknown is not None:
@@ -203,7 +203,7 @@ def show(as_json: bool, urls: tuple[str, ...], masters: tuple[str, ...], **named
     if as_json:
         click.echo(json.dumps(health.as_dict()))
     else:
-        console().print(table_of(health), highlight=False, markup=False)
+        console().print(table_of(health))
     sys.exit(exit_status(health, False))
 
 
@@ -301,8 +301,8 @@ def exit_status(health: Health, ready: bool) -> int:
 
 
 def console() -> Console:
-    """Return where tables are printed."""
-    made = Console(emoji=False)
+    """Return where tables are printed. Names and owners are shown as they are: brackets in them are no markup."""
+    made = Console(emoji=False, markup=False, highlight=False)
     if not made.is_terminal:
         made.width = WIDTH
     return made

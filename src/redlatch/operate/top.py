@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
+from contextlib import nullcontext
 
 import click
 from rich.live import Live
@@ -75,11 +76,17 @@ def top(masters: tuple[str, ...], urls: tuple[str, ...], prefix: bytes, every: f
     servers have many others. Exit with 69 if too few masters answer to say which locks are held.
     """
     listed, watch = urls_of(masters, urls), Watch()
-    with Live(console=console(), auto_refresh=False) as live:
+    out = console()
+    # Elsewhere `Live` writes nothing before its end.
+    shown = Live(console=out, auto_refresh=False) if out.is_terminal else nullcontext()
+    with shown as live:
         for look in itertools.count(1):
             states = states_of(listed, prefix, None)
             watch.note(states, time.time())
-            live.update(table_of(states, watch), refresh=True)
+            if live is None:
+                out.print(table_of(states, watch))
+            else:
+                live.update(table_of(states, watch), refresh=True)
             if look == looks:
                 return
             time.sleep(every)
