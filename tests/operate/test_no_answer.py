@@ -63,6 +63,14 @@ def test_with_a_wrong_password_nothing_is_known(limited: Callable[..., list[str]
     refuses(call(limited(password="wrong"), name, words), "invalid username-password pair")
 
 
+@pytest.mark.parametrize("words", [*LISTS, *NAMES], ids=" ".join)
+def test_a_password_that_was_left_out_is_named(
+    fleet: Callable[..., embedded.Masters], name: str, words: list[str]
+) -> None:
+    masters = fleet(3, config={"requirepass": "s3cret"})
+    refuses(call([url.replace(":s3cret@", "") for url in masters.urls], name, words), "already authenticated")
+
+
 @pytest.mark.parametrize("right", RIGHTS)
 @pytest.mark.parametrize("words", [LISTS[1], *NAMES], ids=" ".join)
 def test_without_a_right_to_read_a_kind_nobody_is_no_answer(

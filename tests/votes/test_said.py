@@ -74,12 +74,21 @@ def test_row_43_a_password_that_is_a_word_of_servers_is_not_repeated(password: s
     [
         "WRONGPASS invalid username-password pair or user is disabled",
         "NOAUTH Authentication required",
+        "NOAUTH HELLO must be called with the client already authenticated",
+        # redis-py cuts the code off.
+        "HELLO must be called with the client already authenticated",
         "ERR max number of clients reached",
         "LOADING Redis is loading the dataset in memory",
     ],
 )
 def test_the_usual_login_errors_of_servers_are_repeated(text: str) -> None:
     assert said_of_login(f"{text}.") == text
+
+
+def test_the_answer_to_a_client_without_a_password_is_one_sentence() -> None:
+    kept = "NOAUTH HELLO must be called with the client already authenticated"
+    rest = "otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select"
+    assert said(f"{kept}, {rest} the RESP protocol version at the same time") == kept
 
 
 def test_row_51_a_text_is_made_printable_and_is_cut() -> None:

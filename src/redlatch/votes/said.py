@@ -76,8 +76,8 @@ _KNOWN = frozenset(re.findall(_PART, f"{_ERRORS} {_COMMANDS}".lower()))
 # A word, such as "script|load" or "username-password", with the punctuation that may surround it.
 _WORD = re.compile(rf"[(\[<`'\"]*({_PART}(?:[-|/]{_PART})*)[`'\")\]>]*[.,:;?!]*")
 
-# The text after this phrase repeats what the server was sent.
-_ARGUMENTS = re.compile(r",? *with args beginning with", re.IGNORECASE)
+# The text after the first phrase repeats what the server was sent, and after the second one it says nothing new.
+_REST = re.compile(r",? *with args beginning with|, otherwise the HELLO ", re.IGNORECASE)
 
 _CODE = re.compile(r"[A-Z]{2,20}(?= |$)")
 
@@ -92,7 +92,7 @@ _OF_LOGIN = re.compile(
     r"|ERR wrong number of arguments for '(?:auth|hello)' command"
     r"|ERR max number of clients(?: \+ cluster connections)? reached"
     r"|(?:NOAUTH )?Authentication required"
-    r"|NOAUTH HELLO must be called with the client already authenticated"
+    r"|(?:NOAUTH )?HELLO must be called with the client already authenticated"
     r"|NOPROTO (?:unsupported protocol version|sorry,? this protocol version is not supported)"
     r"|(?:LOADING )?(?:Redis|Valkey|KeyDB) is loading the dataset in memory"
     r"|DENIED (?:Redis is running|Running) in protected mode"
@@ -119,7 +119,7 @@ def said(text: str) -> str:
 # A master that is out of memory sends the same error for each command.
 @lru_cache(maxsize=128)
 def _said(text: str) -> str:
-    told = _ARGUMENTS.split(text, maxsplit=1)[0]
+    told = _REST.split(text, maxsplit=1)[0]
     code = _CODE.match(told)
     kept = [code[0]] if code is not None else []
     for word in told[code.end() if code is not None else 0 :].split():
