@@ -132,6 +132,13 @@ def test_unlock_with_a_condition_spares_other_holders(cli: Call, holder: Client,
     assert not lock.owned()
 
 
+def test_unlock_says_that_a_lock_has_no_fence(cli: Call, holder: Client, name: str) -> None:
+    with holder.lock(name, ttl=LONG) as lock:
+        refused = cli("unlock", "-y", "--if-fence", "3", name)
+        assert (refused.exit_code, refused.stderr) == (1, f"Error: {name!r} has no fence, not 3\n")
+        assert lock.owned()
+
+
 def test_unlock_of_many_holders_ends_those_of_one_owner(cli: Call, three: list[str], holder: Client, name: str) -> None:
     with Client(three, owner="web-2:orders") as other:
         mine = [holder.semaphore(name, 5, ttl=LONG), holder.rw_lock(name, ttl=LONG).read()]

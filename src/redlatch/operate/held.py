@@ -133,7 +133,8 @@ def unlock(
     if if_owner is not None and if_owner not in owners and not state.split:
         raise _fails(NOT_HELD, f"{state.name!r} is held by {', '.join(map(repr, owners))}, not by {if_owner!r}")
     if if_fence is not None and if_fence != state.fence:
-        raise _fails(NOT_HELD, f"the highest fence of {state.name!r} is {state.fence}, not {if_fence}")
+        found = "has no fence" if state.fence is None else f"has the highest fence {state.fence}"
+        raise _fails(NOT_HELD, f"{state.name!r} {found}, not {if_fence}")
     for holder in state.holders:
         click.echo(f"{state.name}: {holder}, and it runs out in {seconds(holder.ttl_left)}")
     if not yes and not click.confirm("Take it away?", err=True):
