@@ -312,6 +312,9 @@ def test_a_lock_that_is_not_held_cannot_be_lost(both: Both) -> None:
     for lock in (client.lock("a"), client.rlock("a"), client.multi_lock(["a", "b"])):
         with pytest.raises(NotOwned):
             client.lose(lock)
+    for other in (5, None, client.rw_lock("a")):
+        with pytest.raises(TypeError, match="a lock or a name is needed"):
+            client.lose(other)
 
 
 def test_somebody_else_holds_a_name_until_the_release(both: Both) -> None:

@@ -120,6 +120,7 @@ class MemoryControl(BaseClient):
 
         Raises:
             NotOwned: the lock is not held.
+            TypeError: it is neither a lock nor a name.
         """
         if isinstance(lock, (str, bytes)):
             if not self.memory.forget(self._key_of(self._prefix, lock)):
@@ -173,4 +174,6 @@ def _parts_of(lock: BaseLock | BaseMultiLock | BaseRLock[Any]) -> list[Any]:
         return list(lock._locks)
     if isinstance(lock, BaseRLock):
         return [lock._of(lock._owner())[0]]
+    if not isinstance(lock, BaseLock):
+        raise TypeError(f"lock: a lock or a name is needed, not {type(lock).__name__}")
     return [lock]
