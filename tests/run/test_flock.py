@@ -225,7 +225,7 @@ def test_a_program_that_a_signal_kills(three: list[str], name: str, number: sign
         (["-s", "--fair", "name", "true"], "--fair and --fence need a lock with one holder"),
         (["-n", "-w", "3", "name", "true"], "-n does not wait"),
         (["--kill-after", "9", "name", "true"], "at most half of the ttl"),
-        (["--ttl", "120", "name", "true"], "above the 60 s of the guard"),
+        (["--ttl", "120", "name", "true"], "--ttl: 120 s is above the --max-ttl of 60 s"),
         (["--owner", "x" * 65, "name", "true"], "owner: a name of at most 64 bytes"),
         (["-m", "http://10.0.0.1", "name", "true"], "http"),
         (["--nonsense", "name", "true"], "No such option"),

@@ -158,9 +158,7 @@ def job_of(
     shell, command = _program(shell, command)
     _refuse_contradictions(shell, command, shared, exclusive, slots, fair or fence, nonblock and bool(wait))
     before = min(KILL_AFTER, ttl / 2) if kill_after is None else kill_after
-    # A renewal begins when a third of the ttl is over.
-    if before > ttl / 2:
-        raise click.UsageError(f"--kill-after: at most half of the ttl of {ttl:g} s, or renewals have no time")
+    _refuse_times(ttl, rest["max_ttl"], before)
     of_client = {name: rest.pop(name) for name in OF_CLIENT}
     return Job(
         command=[os.environ.get("SHELL") or "/bin/sh", "-c", shell] if shell is not None else list(command),
@@ -173,6 +171,22 @@ def job_of(
         on_loss=OnLoss(on_loss),
         **rest,
     )
+
+
+def _refuse_times(ttl: float, max_ttl: float, kill_after: float) -> None:
+    """Refuse times that do not go together.
+
+    Raises:
+        click.UsageError: the message names the options.
+    """
+    if ttl > max_ttl:
+        raise click.UsageError(
+            f"--ttl: {ttl:g} s is above the --max-ttl of {max_ttl:g} s; give a shorter one, as the lock is renewed "
+            "while CMD runs, or the --max-ttl of all your clients"
+        )
+    # A renewal begins when a third of the ttl is over.
+    if kill_after > ttl / 2:
+        raise click.UsageError(f"--kill-after: at most half of the ttl of {ttl:g} s, or renewals have no time")
 
 
 # The options that are arguments of the client or of its guard.
