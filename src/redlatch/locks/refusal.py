@@ -68,7 +68,7 @@ class Refusal:
             since = f"for {holder.held_for:.3f} s, through another lock object"
             who = f"this client has held it {since}"
             if mine:
-                who = f"this thread has held it itself {since}: use client.rlock() for that"
+                who = f"this thread has held it itself {since}: use one client.rlock() for both"
         elif asked:
             hold, holder = asked[0]
             who = held_by(holder)
