@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import pytest
 import redis
 
 from redlatch import Client
