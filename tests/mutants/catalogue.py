@@ -17,7 +17,7 @@ class Mutant:
             it begins with "(?ms)", for text that may change, such as a comment or a whole definition.
         foreign: whether the schedules are those of drop-ins.
         theme: the theme of the schedules that find it (`sim.themes.LATER`); "" for all themes.
-        threads: the theme of the thread schedules that find it (`simthreads.plan.THEMES`, or "any"); "" for a mutant
+        threads: the theme of the thread schedules that find it (`simthreads.drawing.THEMES`, or "any"); "" for a mutant
             that the asyncio schedules find.
     """
 

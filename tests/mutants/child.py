@@ -24,9 +24,9 @@ def main(seeds: int, foreign: bool, theme: str, plan: str, lines: str) -> None:
         lines: those of the mutant, as FILE:FIRST:LAST.
     """
     impl.current = impl.load("python")
+    from sim.drawing import draw, draw_foreign
     from sim.found import load
     from sim.outcome import patch_of, told
-    from sim.plan import draw, draw_foreign
     from sim.schedule import run
 
     drawn = draw_foreign if foreign else partial(draw, theme=theme)

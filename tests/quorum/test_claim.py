@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from sim.plan import draw, draw_foreign
+from sim.drawing import draw, draw_foreign
 from sim.schedule import run
 
 import redlatch

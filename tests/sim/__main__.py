@@ -15,7 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from redlatch import impl
 
-from .plan import DRAWN, GUARDING, Plan, draw, draw_foreign
+from .drawing import DRAWN, GUARDING, draw, draw_foreign
+from .plan import Plan
 from .schedule import Result, run
 from .shrink import shrink
 
@@ -106,7 +107,7 @@ def main(
 def show(console: Console, plan: Plan, small: bool) -> int:
     """Print a schedule and the rules that it broke; return 1 if it broke one, else 0."""
     if small:
-        plan = shrink(plan)
+        plan = shrink(plan, run)
     result = run(plan, tracing=True)
     console.print(f"seed {plan.seed}, {len(plan.masters)} masters, {'trusty' if plan.trusty else 'not trusty'}")
     for client, actions in plan.tasks:

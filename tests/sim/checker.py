@@ -10,7 +10,7 @@ from redlatch.votes import family_scripts, scripts
 from redlatch.votes.units import quorum_of
 
 from .grants import Grant, certain, fences_back, overlaps
-from .plan import PERMITS
+from .parts import PERMITS
 from .world import MICROSECOND, MILLISECOND, World
 
 if TYPE_CHECKING:

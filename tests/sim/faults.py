@@ -6,7 +6,7 @@ from redlatch.guard.marker import MARKER
 
 from .host import Host
 from .master import Master
-from .plan import Fault
+from .parts import Fault
 from .world import SECOND, World
 
 

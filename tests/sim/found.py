@@ -7,7 +7,8 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-from .parts import Action, Extension, Fault, Move, Plan
+from .parts import Fault
+from .plan import Action, Extension, Move, Plan
 
 FILE = Path(__file__).with_name("found.json")
 
@@ -46,5 +47,7 @@ def _plan(data: dict[str, Any]) -> Plan:
 
 
 def _action(data: dict[str, Any]) -> Action:
-    extends = tuple(Extension(**{name: _tuples(value) for name, value in one.items()}) for one in data["extends"])
+    extends = tuple(
+        Extension(**{name: _tuples(value) for name, value in one.items()}) for one in data.get("extends", ())
+    )
     return Action(**{name: _tuples(value) for name, value in data.items() if name != "extends"}, extends=extends)

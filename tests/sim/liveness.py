@@ -15,7 +15,8 @@ from redlatch.quorum.waiting.contention import BACKSTOP_NS
 from redlatch.votes.units import drift_ns
 
 from .grants import Grant
-from .parts import PERMITS, Fault, Plan
+from .parts import PERMITS, Fault
+from .plan import Plan
 from .world import MICROSECOND, MILLISECOND, SECOND, World
 
 # The bound is BOUND_NS plus BOUND_WAYS times the delay of a message. In this time a waiter looks, asks, finds that a

@@ -23,7 +23,7 @@ from redlatch.operate.markers import CannotMove, Markers, Seen
 from redlatch.operate.mover import Mover
 from redlatch.testing.memory.lua import Refusal
 
-from .parts import Move
+from .plan import Move
 from .world import EPOCH_MS, MILLISECOND, SECOND, World
 
 if TYPE_CHECKING:

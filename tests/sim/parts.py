@@ -1,77 +1,28 @@
-"""The parts of a plan as data: uses of locks, and faults."""
+"""The parts of a plan that tasks and threads share: kinds of locks, uses of locks, faults, and smaller plans.
+
+A plan is data, drawn from a seed, so that a failing one can be made smaller (`shrink`).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
-
-from redlatch.votes.family_scripts import SKEW_US
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 # The kinds of locks, grouped by which kinds may share a name.
 EXCLUSIVE = ("plain", "fence", "rlock", "multi", "many")
 FAMILIES = (EXCLUSIVE, EXCLUSIVE, ("fair",), ("reader", "writer"), ("semaphore",))
 PERMITS = 2
 
-# The kinds of locks of the drop-ins, and the deletion by hand that their users also do.
-FOREIGN = ("plain", "given", "signalled")
-DELETE = "delete"
+# The kinds that can be renewed.
+RENEWABLE = ("plain", "fence", "fair", "writer", "semaphore")
 
+# Names of locks, each with the kinds that may be drawn for it.
+Names = tuple[tuple[str, tuple[str, ...]], ...]
 
-@dataclass(frozen=True)
-class Extension:
-    """One extension of a lock that is held.
-
-    Attributes:
-        ttl: the seconds that it asks for.
-        pause: seconds before it begins.
-        patience: seconds after which its caller cancels it; None means never.
-        strays: connections that go astray with the next write, which is usually this extension: for each (master,
-            seconds in which nothing arrives, bytes that arrive after that; -1 means all).
-    """
-
-    ttl: float
-    pause: float = 0.0
-    patience: float | None = None
-    strays: tuple[tuple[int, float, int], ...] = ()
-
-
-@dataclass(frozen=True)
-class Action:
-    """One use of a lock by one task.
-
-    Attributes:
-        kind: the kind of lock; see `FAMILIES`.
-        names: its names; only "multi" and "many" have more than one.
-        ttl, timeout, hold: seconds; a timeout of None means no limit.
-        extends: its extensions; the first one begins halfway.
-        renew: whether it is renewed until its release; if it is watched too, for its ttl at most.
-        watch: whether it has an `on_lost` callback.
-        wait: whether its task waits for the release.
-        cancel: the seconds after which the task is cancelled, in any state; or None.
-        pause: seconds before it begins.
-        shown: for a lock of a drop-in, whether the holder reads its token.
-        elsewhere: the client that releases it with this token; None if no client does.
-        here: whether its holder releases it.
-        asks: whether its holder asks the masters whether it still has the lock, before it releases it.
-        leaves: whether the release is the end of a ``with``.
-    """
-
-    kind: str
-    names: tuple[str, ...]
-    ttl: float
-    timeout: float | None
-    hold: float
-    extends: tuple[Extension, ...]
-    renew: bool
-    watch: bool
-    wait: bool
-    cancel: float | None
-    pause: float
-    shown: bool = False
-    elsewhere: int | None = None
-    here: bool = True
-    asks: bool = False
-    leaves: bool = False
+# The directions of a route that may be blocked.
+WAYS = ("there", "back", "both")
 
 
 @dataclass(frozen=True)
@@ -83,100 +34,166 @@ class Fault:
     details: tuple[Any, ...] = ()
 
 
+def in_order(faults: list[Fault]) -> tuple[Fault, ...]:
+    """Return faults in the order of their times."""
+    return tuple(sorted(faults, key=lambda fault: fault.at))
+
+
 @dataclass(frozen=True)
-class Move:
-    """One run of the mover that hands the locks of one list of masters over to another (`redlatch masters move`).
+class Use:
+    """One use of a lock.
 
     Attributes:
-        at: seconds when it begins.
-        crash: the number of the handshake at which it crashes; 0 means never.
-        how: whether it crashes "before" the handshake, "after" it, or "late": while the bytes are on their way.
-        late: after how many seconds they arrive then.
-        cut: the masters that it cannot reach.
+        kind: the kind of lock; see `FAMILIES`.
+        names: its names; only "multi" and "many" have more than one.
+        ttl, timeout, hold: seconds; a timeout of None means no limit.
+        pause: seconds before it begins.
+        renew: whether it is renewed until its release.
+        watch: whether it has an `on_lost` callback.
+        wait: whether its holder waits for the release.
+        asks: whether its holder asks the masters whether it still has the lock, before it releases it.
+        leaves: whether the release is the end of a ``with``.
     """
 
-    at: float
-    crash: int = 0
-    how: str = "after"
-    late: float = 0.0
-    cut: tuple[int, ...] = ()
+    kind: str
+    names: tuple[str, ...]
+    ttl: float
+    timeout: float | None = None
+    hold: float = 0.0
+    pause: float = 0.0
+    renew: bool = False
+    watch: bool = False
+    wait: bool = True
+    asks: bool = False
+    leaves: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether the call that releases the lock waits for the masters."""
+        return self.wait or self.kind in ("multi", "rlock")
+
+    def plainer(self) -> Iterator[Self]:
+        """Yield uses with less to do, and this one."""
+        yield replace(self, timeout=None)
+        yield replace(self, renew=False)
+        yield replace(self, watch=False)
+        yield replace(self, pause=0.0)
+        yield replace(self, hold=0.0)
+        yield replace(self, wait=True)
+        yield replace(self, asks=False)
+        yield replace(self, leaves=False)
+
+    def asking(self, chance: random.Random, share: float) -> Self:
+        """Let the holder ask whether it has the lock, with this probability, or the release end a ``with``."""
+        asks, leaves = chance.random() < share, chance.random() < 0.3
+        return replace(
+            self,
+            asks=asks and self.kind not in ("multi", "many"),
+            leaves=leaves and self.wait and self.kind not in ("many", "rlock"),
+        )
 
 
-@dataclass(frozen=True)
-class Plan:
-    """A whole schedule.
+U = TypeVar("U", bound=Use)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned(Generic[U]):
+    """What every plan has.
 
     Attributes:
-        masters: for each (kind of server, whether it pushes, its clock's rate).
-        clients: for each (its clock's rate, seconds its wall clock is ahead, whether it waits for pushes, tenure).
-        tasks: for each (number of its client, its actions).
-        pauses: the probability that a client pauses after a step.
-        ttl: the longest ttl of all locks and extensions, in seconds; the guard keeps forgetful masters out that long.
-        known: whether clients have used these masters before, so that they have the guard's markers.
+        tasks: for each task or thread (number of its client, its uses of locks).
+        far_us: microseconds to the masters.
+        ttl: the longest ttl of all locks, in seconds; the guard keeps forgetful masters out that long.
         trusty: whether mutual exclusion is promised under everything that happens.
-        default_ttl: the default ttl of the clients, in seconds; 0 is `ttl`.
-        foreign: whether the clients are those of drop-ins: without a guard, and with locks of `FOREIGN` kinds.
-        prompt: whether an acquire must return soon after its timeout; dialling waits for silent masters then.
-        lively: whether a free lock must be granted soon (see `liveness`).
-        alone: whether the rule for a single master holds (see `alone`).
-        marked_ago: how many seconds ago the masters were marked; 0 is very long ago.
-        fences: whether fences must increase although masters forget and clocks differ.
-        lists: the masters of the old and of the new list, if there is a handover.
-        knows: for each client the lists that it was given: "old", "new" or "both".
-        moves: the runs of the mover.
-        scriptless: the masters that refuse scripts.
-        heals: whether locks that are renewed must outlive all faults: each master votes again before the next forgets.
     """
 
-    FORGETFUL: ClassVar[frozenset[str]] = frozenset(
-        ["restart_empty", "restart_older", "flush", "flush_pushing", "evict", "swap", "fail_over"]
-    )
+    # The fields whose items can be left out.
+    ITEMS: ClassVar[tuple[str, ...]] = ("tasks", "faults")
 
     seed: int
-    masters: tuple[tuple[str, bool, float], ...]
-    clients: tuple[tuple[float, float, bool, float], ...]
-    tasks: tuple[tuple[int, tuple[Action, ...]], ...]
+    tasks: tuple[tuple[int, tuple[U, ...]], ...]
     faults: tuple[Fault, ...]
     far_us: int
-    pauses: float
     ttl: float
-    known: bool
-    trusty: bool
-    foreign: bool = False
-    prompt: bool = False
-    lively: bool = False
-    default_ttl: float = 0.0
-    alone: bool = False
-    marked_ago: float = 0.0
-    fences: bool = False
-    lists: tuple[tuple[int, ...], ...] = ()
-    knows: tuple[str, ...] = ()
-    moves: tuple[Move, ...] = ()
-    scriptless: tuple[int, ...] = ()
-    heals: bool = False
+    trusty: bool = True
 
-    def idle_ns(self) -> int:
-        """Return how long a lock may be free while a task waits for it; 0 means that no bound is known."""
-        walls = [ahead for _, ahead, _, _ in self.clients]
-        # With more skew, a ticket in a fair queue may be corrected late.
-        alike = max(walls) - min(walls) < SKEW_US / 1e6
-        # A key with a chosen token may stay on a master whose reply was late. Only one process knows of a deletion.
-        # A waiter in the client of a holder with an exposed token is not notified after the holder extends the lock.
-        actions = [action for _, actions in self.tasks for action in actions]
-        stays = [a for a in actions if a.kind in (DELETE, "given") or (self.foreign and (a.extends or a.renew))]
-        quiet = not self.faults and not self.moves and not self.pauses and self.far_us <= 3000 and alike and not stays
-        return 100_000_000 + 60_000 * self.far_us if quiet else 0
+    def uses(self) -> Iterator[U]:
+        """Yield all uses of locks."""
+        for _, uses in self.tasks:
+            yield from uses
 
-    def goes_astray(self) -> bool:
-        """Return whether bytes of connections that the clients gave up may still arrive."""
-        actions = [action for _, actions in self.tasks for action in actions]
-        strays = any(extension.strays for action in actions for extension in action.extends)
-        return strays or any(fault.what == "astray" for fault in self.faults)
+    def using(self, change: Callable[[U], U]) -> Self:
+        """Return the plan with every use changed."""
+        return replace(self, tasks=tuple((client, tuple(map(change, uses))) for client, uses in self.tasks))
 
-    def fences_hold(self) -> bool:
-        """Return whether fences must increase, which needs equal wall clocks or masters that forget nothing."""
-        if self.fences:
-            return True
-        walls = [ahead for _, ahead, _, _ in self.clients]
-        agree = not any(walls) and not any(fault.what == "set_wall" for fault in self.faults)
-        return agree or not any(fault.what in self.FORGETFUL for fault in self.faults)
+    def asking(self, chance: random.Random, share: float) -> Self:
+        """Let some holders ask whether they have the lock, and some releases be the end of a ``with``."""
+        return self.using(lambda use: use.asking(chance, share))
+
+    def candidates(self) -> Iterator[Self]:
+        """Yield smaller plans."""
+        for field in self.ITEMS:
+            for fewer in without_one(getattr(self, field)):
+                yield replace(self, **{field: fewer})  # type: ignore[arg-type]
+        for number, (_, uses) in enumerate(self.tasks):
+            for some in without_one(uses) if len(uses) > 1 else ():
+                yield self._with_uses(number, some)
+        for number, (_, uses) in enumerate(self.tasks):
+            for place, use in enumerate(uses):
+                for plainer in use.plainer():
+                    if plainer != use:
+                        yield self._with_uses(number, (*uses[:place], plainer, *uses[place + 1 :]))
+
+    def _with_uses(self, number: int, uses: tuple[U, ...]) -> Self:
+        client, _ = self.tasks[number]
+        return replace(self, tasks=(*self.tasks[:number], (client, uses), *self.tasks[number + 1 :]))
+
+
+def without_one(items: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """Yield the items without the first one, without the second one, and so on."""
+    for place in range(len(items)):
+        yield items[:place] + items[place + 1 :]
+
+
+def draw_lock(chance: random.Random, names: Names) -> tuple[str, tuple[str, ...]]:
+    """Draw the kind of a lock and its name; "multi" and "many" may have more names."""
+    name, kinds = chance.choice(names)
+    kind = chance.choice(kinds)
+    chosen = [name]
+    if kind in ("multi", "many"):
+        chosen = [other for other, kinds in names if "multi" in kinds and (other == name or chance.random() < 0.7)]
+        chance.shuffle(chosen)
+    return kind, tuple(chosen)
+
+
+def draw_details(chance: random.Random, what: str, client: int, master: int, seconds: float) -> tuple[Any, ...]:
+    """Draw the details of a fault that may happen to any client or master."""
+    match what:
+        case "block":
+            return client, master, chance.choice(WAYS), seconds
+        case "cut":
+            return client, master, chance.randrange(120)
+        case "slow":
+            return client, master, seconds / 10
+        case "reset":
+            return client, master
+        case "pause":
+            return client, seconds
+        case "kill":
+            return (client,)
+        case "set_wall":
+            return client, chance.uniform(-5, 5)
+        case "restart" | "restart_empty":
+            return master, seconds / 3
+        case "set_back" | "set_forward":
+            return master, seconds * chance.choice((1, 100))
+        case "stop" | "full" | "readonly" | "loading" | "freeze":
+            return master, seconds
+        case _:
+            return (master,)
+
+
+def draw_fault(chance: random.Random, kinds: list[tuple[str, tuple[Any, ...]]], span: float) -> Fault:
+    """Draw one of these kinds of faults, each with its details, and its time."""
+    what, details = chance.choice(kinds)
+    return Fault(chance.uniform(0, span), what, details)

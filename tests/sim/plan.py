@@ -1,275 +1,158 @@
-"""The plan of one schedule, drawn from its seed. It is data, so that a failing plan can be made smaller."""
+"""The plan of one schedule of tasks."""
 
 from __future__ import annotations
 
-import random
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
-from . import themes, themes_guard, themes_moving, themes_repair, themes_watch
-from .parts import DELETE, EXCLUSIVE, FAMILIES, FOREIGN, PERMITS, Action, Extension, Fault, Plan
+from redlatch.votes.family_scripts import SKEW_US
 
-__all__ = ["DELETE", "FOREIGN", "PERMITS", "Action", "Extension", "Fault", "Plan", "draw", "draw_foreign"]
+from .parts import Planned, Use, without_one
 
-# The themes. "anything": no special theme. "racing": no holder releases its lock in time, and clocks are as wrong as
-# allowed. "flushing": masters forget scripts, and calls are cancelled meanwhile. "leaving": calls are cancelled while
-# locks are released. "forgetting": a master forgets a lock that stands on a bare quorum, and processes ask only then.
-THEMES, WEIGHTS = ("anything", "racing", "flushing", "leaving", "forgetting"), (58, 18, 8, 9, 7)
-
-# Each clock goes wrong by less than half of what the locks allow for (1 %).
-DRIFT = 0.004
+# The kinds of locks of the drop-ins, and the deletion by hand that their users also do.
+FOREIGN = ("plain", "given", "signalled")
+DELETE = "delete"
 
 
-def draw_foreign(seed: int) -> Plan:
-    """Draw a plan of drop-ins: the plan of the seed, with the drop-ins' kinds of locks and the actions of their users.
+@dataclass(frozen=True)
+class Extension:
+    """One extension of a lock that is held.
 
-    Some plans are only about locks that another client releases. Others are about chosen tokens and servers that forget
-    scripts, and others about keys that are deleted by hand.
+    Attributes:
+        ttl: the seconds that it asks for.
+        pause: seconds before it begins.
+        patience: seconds after which its caller cancels it; None means never.
+        strays: connections that go astray with the next write, which is usually this extension: for each (master,
+            seconds in which nothing arrives, bytes that arrive after that; -1 means all).
     """
-    plan = draw(seed)
-    chance = random.Random(f"foreign {seed}")
-    theme = chance.choices(("anything", "handing", "flushing", "deleting"), (30, 25, 25, 20))[0]
-    # A late release deletes the key of a later attempt that chose the same token: the server cannot distinguish them.
-    # So no connection goes astray in plans with chosen tokens. With such a token, a key may also stay on a silent
-    # master until its ttl; nothing else is promised. The same holds for a lock that another process releases: its
-    # release may reach a silent master before the command that acquires.
-    if plan.prompt and theme == "flushing":
-        theme = "anything"
-    dropped = Plan.FORGETFUL if plan.trusty else frozenset[str]()
-    if theme == "flushing":
-        dropped |= {"astray"}
-    faults = [fault for fault in plan.faults if fault.what not in dropped]
-    chosen = theme == "flushing" or not (plan.goes_astray() or plan.prompt)
-    if theme == "flushing":
-        faults += [Fault(chance.uniform(0, 0.1), "forget_scripts", (at % len(plan.masters),)) for at in range(20)]
-    clients = range(0 if plan.prompt else len(plan.clients))
-    tasks = [
-        (client, tuple(_foreign(chance, action, clients, theme, chosen) for action in actions))
-        for client, actions in plan.tasks
-    ]
-    # A lock would be renewed for ever if the client that releases it was killed.
-    if any(fault.what == "kill" for fault in faults):
-        tasks = [
-            (client, tuple(replace(action, renew=action.renew and action.here) for action in actions))
-            for client, actions in tasks
-        ]
-    return replace(
-        plan,
-        tasks=tuple(tasks),
-        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
-        foreign=True,
+
+    ttl: float
+    pause: float = 0.0
+    patience: float | None = None
+    strays: tuple[tuple[int, float, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Action(Use):
+    """One use of a lock by one task. A lock that is renewed and watched is renewed for its ttl at most.
+
+    Attributes:
+        extends: its extensions; the first one begins halfway.
+        cancel: the seconds after which the task is cancelled, in any state; or None.
+        shown: for a lock of a drop-in, whether the holder reads its token.
+        elsewhere: the client that releases it with this token; None if no client does.
+        here: whether its holder releases it.
+    """
+
+    extends: tuple[Extension, ...] = ()
+    cancel: float | None = None
+    shown: bool = False
+    elsewhere: int | None = None
+    here: bool = True
+
+    def plainer(self) -> Iterator[Self]:
+        """Yield actions with less to do, and this one."""
+        yield replace(self, cancel=None)
+        yield replace(self, extends=())
+        yield from [replace(self, extends=fewer) for fewer in without_one(self.extends)]
+        yield replace(self, extends=tuple(replace(one, patience=None) for one in self.extends))
+        yield replace(self, extends=tuple(replace(one, strays=()) for one in self.extends))
+        yield replace(self, elsewhere=None, here=True)
+        yield replace(self, shown=False, elsewhere=None, here=True)
+        yield from super().plainer()
+
+
+@dataclass(frozen=True)
+class Move:
+    """One run of the mover that hands the locks of one list of masters over to another (`redlatch masters move`).
+
+    Attributes:
+        at: seconds when it begins.
+        crash: the number of the handshake at which it crashes; 0 means never.
+        how: whether it crashes "before" the handshake, "after" it, or "late": while the bytes are on their way.
+        late: after how many seconds they arrive then.
+        cut: the masters that it cannot reach.
+    """
+
+    at: float
+    crash: int = 0
+    how: str = "after"
+    late: float = 0.0
+    cut: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(Planned[Action]):
+    """A whole schedule.
+
+    Attributes:
+        masters: for each (kind of server, whether it pushes, its clock's rate).
+        clients: for each (its clock's rate, seconds its wall clock is ahead, whether it waits for pushes, tenure).
+        pauses: the probability that a client pauses after a step.
+        known: whether clients have used these masters before, so that they have the guard's markers.
+        default_ttl: the default ttl of the clients, in seconds; 0 is `ttl`.
+        foreign: whether the clients are those of drop-ins: without a guard, and with locks of `FOREIGN` kinds.
+        prompt: whether an acquire must return soon after its timeout; dialling waits for silent masters then.
+        lively: whether a free lock must be granted soon (see `liveness`).
+        alone: whether the rule for a single master holds (see `alone`).
+        marked_ago: how many seconds ago the masters were marked; 0 is very long ago.
+        fences: whether fences must increase although masters forget and clocks differ.
+        lists: the masters of the old and of the new list, if there is a handover.
+        knows: for each client the lists that it was given: "old", "new" or "both".
+        moves: the runs of the mover.
+        scriptless: the masters that refuse scripts.
+        heals: whether locks that are renewed must outlive all faults: each master votes again before the next forgets.
+    """
+
+    ITEMS = ("tasks", "faults", "moves")
+    FORGETFUL: ClassVar[frozenset[str]] = frozenset(
+        ["restart_empty", "restart_older", "flush", "flush_pushing", "evict", "swap", "fail_over"]
     )
 
+    masters: tuple[tuple[str, bool, float], ...]
+    clients: tuple[tuple[float, float, bool, float], ...]
+    pauses: float
+    known: bool
+    foreign: bool = False
+    prompt: bool = False
+    lively: bool = False
+    default_ttl: float = 0.0
+    alone: bool = False
+    marked_ago: float = 0.0
+    fences: bool = False
+    lists: tuple[tuple[int, ...], ...] = ()
+    knows: tuple[str, ...] = ()
+    moves: tuple[Move, ...] = ()
+    scriptless: tuple[int, ...] = ()
+    heals: bool = False
 
-def _foreign(chance: random.Random, action: Action, clients: range, theme: str, chosen: bool) -> Action:
-    kind = "given" if theme == "flushing" else chance.choice(FOREIGN)
-    if kind == "given" and (theme == "handing" or not chosen):
-        kind = "plain"
-    elif theme == "deleting" and chance.random() < 0.25:
-        kind = DELETE
-    shown, elsewhere = chance.random() < 0.5, chance.choice((None, None, *clients))
-    # A caller that chose the token need not read it.
-    if not shown and not (kind == "given" and chance.random() < 0.3):
-        elsewhere = None
-    if theme == "handing":
-        action = replace(action, extends=(), renew=False)
-    elif theme == "flushing":
-        # This theme is about all clients at once, again and again.
-        elsewhere, action = None, replace(action, timeout=None, cancel=None, hold=min(action.hold, 0.001))
-    if chosen:
-        action = replace(action, extends=tuple(replace(extension, strays=()) for extension in action.extends))
-    return replace(
-        action,
-        kind=kind,
-        names=action.names[:1],
-        renew=action.renew and not action.watch,
-        shown=shown,
-        elsewhere=elsewhere,
-        here=elsewhere is None or chance.random() < 0.5,
-    )
+    def candidates(self) -> Iterator[Self]:
+        """Yield smaller plans."""
+        if self.pauses:
+            yield replace(self, pauses=0.0)
+        yield from super().candidates()
 
+    def idle_ns(self) -> int:
+        """Return how long a lock may be free while a task waits for it; 0 means that no bound is known."""
+        walls = [ahead for _, ahead, _, _ in self.clients]
+        # With more skew, a ticket in a fair queue may be corrected late.
+        alike = max(walls) - min(walls) < SKEW_US / 1e6
+        # A key with a chosen token may stay on a master whose reply was late. Only one process knows of a deletion.
+        # A waiter in the client of a holder with an exposed token is not notified after the holder extends the lock.
+        stays = [a for a in self.uses() if a.kind in (DELETE, "given") or (self.foreign and (a.extends or a.renew))]
+        quiet = not self.faults and not self.moves and not self.pauses and self.far_us <= 3000 and alike and not stays
+        return 100_000_000 + 60_000 * self.far_us if quiet else 0
 
-DRAWN = {
-    "astray": themes.astray,
-    "stopped": themes.stopped,
-    "swapping": themes.swapping,
-    "failing over": themes.failing_over,
-    "returning": themes.returning,
-    "mixing": themes.mixing,
-    "witnessing": themes.witnessing,
-}
+    def goes_astray(self) -> bool:
+        """Return whether bytes of connections that the clients gave up may still arrive."""
+        strays = any(extension.strays for action in self.uses() for extension in action.extends)
+        return strays or any(fault.what == "astray" for fault in self.faults)
 
-# Themes that no seed draws by itself.
-GUARDING = {
-    "restoring": themes_guard.restoring,
-    "waking": themes_guard.waking,
-    "idling": themes_guard.idling,
-    "lasting": themes_guard.lasting,
-    "raising": themes_guard.raising,
-    "alone": themes_guard.alone,
-    "skewed": themes_guard.skewed,
-    "moving": themes_moving.moving,
-    "watch": themes_watch.watching,
-    "touching": themes_watch.touching,
-    "deleting": themes_watch.deleting,
-    "rolling": themes_repair.rolling,
-    "repairing": themes_repair.repairing,
-}
-
-
-def draw(seed: int, theme: str = "") -> Plan:
-    """Draw a plan with a theme of `DRAWN` or `GUARDING`; by default, some seeds without another theme draw one."""
-    return themes.asked(random.Random(f"asks {seed}"), _draw_theme(seed, theme))
-
-
-def _draw_theme(seed: int, theme: str) -> Plan:
-    plan, first = _draw(random.Random(f"plan {seed}"), seed)
-    # A second generator: new themes do not change the first plan.
-    chance = random.Random(f"late {seed}")
-    if not theme and first == "anything":
-        theme = chance.choices(("", *themes.LATER), (100 - sum(themes.LATER.values()), *themes.LATER.values()))[0]
-    if theme:
-        return (DRAWN | GUARDING)[theme](chance, plan)
-    if first in ("anything", "flushing", "leaving"):
-        plan = themes.extended(chance, plan)
-    return themes.strayed(chance, plan)
-
-
-def _draw(chance: random.Random, seed: int) -> tuple[Plan, str]:
-    """Draw a plan; return it with its theme."""
-    masters = chance.choice((1, 1, 3, 3, 3, 5, 2))
-    clients = chance.choice((1, 2, 2, 3, 3, 4))
-    names = tuple((f"name-{number}", chance.choice(FAMILIES)) for number in range(chance.choice((1, 1, 1, 2, 3))))
-    # Within 6.0 s no key expires by itself.
-    ttl = chance.choice((0.03, 0.1, 0.1, 0.4, 6.0))
-    theme = chance.choices(THEMES, WEIGHTS)[0]
-    if theme == "leaving":
-        ttl = 6.0
-    racing = theme == "racing"
-    forgetting = theme == "forgetting"
-    if racing or forgetting:
-        names, ttl = ((names[0][0], EXCLUSIVE),), chance.choice((0.1, 0.4))
-    far_us = chance.choice({"flushing": (3000, 10_000), "leaving": (20,)}.get(theme, (20, 100, 500, 3000, 10_000)))
-    pushing = chance.random() < 0.8
-    trusty = chance.random() < 0.85 or forgetting
-    if forgetting:
-        masters, clients, pushing = 3, max(2, clients), True
-    span = chance.choice((0.05, 0.2, 0.6))
-    tasks = tuple(
-        (client, tuple(_action(chance, names, ttl, theme, far_us) for _ in range(chance.randint(1, 4))))
-        for client in range(clients)
-        for _ in range(chance.choice((1, 1, 2, 3)))
-    )
-    faults = [_fault(chance, masters, clients, span, trusty) for _ in range(chance.choice((0, 1, 1, 2, 3, 5, 8)))]
-    if forgetting:
-        faults = [
-            Fault(0.0, "block", (0, 2, "both", ttl)),
-            Fault(chance.uniform(0.001, ttl / 2), chance.choice(("restart_empty", "flush_pushing")), (0, 0.001)),
-        ]
-    if theme == "flushing":
-        faults += [Fault(chance.uniform(0, span), "forget_scripts", (master % masters,)) for master in range(8)]
-    plan = Plan(
-        seed=seed,
-        masters=tuple(
-            (
-                chance.choice(("valkey", "valkey", "redis", "old")),
-                pushing or chance.random() < 0.3,
-                1 + DRIFT if racing else _rate(chance),
-            )
-            for _ in range(masters)
-        ),
-        clients=tuple(
-            (
-                1 - DRIFT if racing else _rate(chance),
-                chance.choice((0.0, 0.0, chance.uniform(-0.2, 0.2), chance.uniform(-3600, 3600))),
-                chance.random() < 0.9,
-                chance.choice((0.0, 0.02, 0.1)),
-            )
-            for _ in range(clients)
-        ),
-        tasks=tasks,
-        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
-        far_us=far_us,
-        pauses=chance.choice((0.0, 0.0, 0.002, 0.01)),
-        ttl=ttl,
-        known=chance.random() < 0.85,
-        trusty=trusty,
-    )
-    return plan, theme
-
-
-def _rate(chance: random.Random) -> float:
-    return 1.0 + chance.choice((0.0, chance.uniform(-DRIFT, DRIFT)))
-
-
-def _action(
-    chance: random.Random, names: tuple[tuple[str, tuple[str, ...]], ...], ttl: float, theme: str, far_us: int
-) -> Action:
-    holds: tuple[float, ...] = (0.0, 0.001, 0.01, min(ttl, 0.4) / 3, min(ttl, 0.4) * 1.5)
-    cancels: tuple[float | None, ...] = (None, None, None, chance.uniform(0, 0.005), chance.uniform(0, 0.3))
-    if theme == "flushing":
-        cancels = None, chance.uniform(0, 4e-6 * far_us)
-    elif theme == "leaving":
-        holds = (0.001,)
-        # The cancel comes at about the time at which the first holder releases the lock.
-        cancels = None, holds[0] + chance.uniform(2e-6, 1e-5) * far_us
-    name, kinds = chance.choice(names)
-    kind = chance.choice(kinds)
-    chosen = [name]
-    if kind in ("multi", "many"):
-        chosen = [other for other, kinds in names if kinds is EXCLUSIVE and (other == name or chance.random() < 0.7)]
-        chance.shuffle(chosen)
-    return Action(
-        kind=kind,
-        names=tuple(chosen),
-        ttl=ttl,
-        timeout=None if theme in ("racing", "leaving", "forgetting") else chance.choice((0.0, 0.05, 0.3, None, None)),
-        hold=ttl * 1.5 if theme in ("racing", "forgetting") else chance.choice(holds),
-        extends=(Extension(ttl),) if chance.random() < 0.2 else (),
-        renew=chance.random() < 0.15 and kind in ("plain", "fence", "fair", "writer", "semaphore"),
-        watch=chance.random() < 0.3 and kind in ("plain", "fence", "fair", "reader", "writer", "semaphore"),
-        wait=chance.random() < 0.8,
-        cancel=chance.choice(cancels),
-        pause=chance.choice((0.0, chance.uniform(0, ttl / 2)))
-        if theme == "forgetting"
-        else 0.0
-        if theme == "leaving"
-        else chance.choice((0.0, 0.0, 0.0005, chance.uniform(0, 0.05))),
-    )
-
-
-def _fault(chance: random.Random, masters: int, clients: int, span: float, trusty: bool) -> Fault:
-    client, master = chance.randrange(clients), chance.randrange(masters)
-    seconds = chance.choice((0.0005, 0.005, 0.05, 0.3))
-    kinds: list[tuple[str, tuple[Any, ...]]] = [
-        ("block", (client, master, chance.choice(("there", "back", "both")), seconds)),
-        ("block", (client, master, chance.choice(("there", "back", "both")), seconds)),
-        ("slow", (client, master, seconds / 10)),
-        ("reset", (client, master)),
-        ("cut", (client, master, chance.randrange(120))),
-        ("stop", (master, seconds)),
-        ("restart", (master, seconds / 3)),
-        ("full", (master, seconds)),
-        ("readonly", (master, seconds)),
-        ("loading", (master, seconds)),
-        *[("forget_scripts", (master,))] * 3,
-        ("set_back", (master, seconds * chance.choice((1, 100)))),
-        ("freeze", (master, seconds)),
-        ("pause", (client, seconds)),
-        ("kill", (client,)),
-        ("set_wall", (client, chance.uniform(-5, 5))),
-    ]
-    # A minority may forget its keys, because the guard keeps it out.
-    if trusty:
-        forgetful = chance.randrange(max(1, (masters - 1) // 2))
-        if masters > 2:
-            kinds += [("restart_empty", (forgetful, seconds / 3)), ("flush_pushing", (forgetful,))]
-    else:
-        kinds += [
-            ("restart_empty", (master, seconds / 3)),
-            ("flush", (master,)),
-            ("evict", (master,)),
-            ("set_forward", (master, seconds * chance.choice((1, 100)))),
-        ] * 3
-    what, details = chance.choice(kinds)
-    return Fault(chance.uniform(0, span), what, details)
+    def fences_hold(self) -> bool:
+        """Return whether fences must increase, which needs equal wall clocks or masters that forget nothing."""
+        if self.fences:
+            return True
+        walls = [ahead for _, ahead, _, _ in self.clients]
+        agree = not any(walls) and not any(fault.what == "set_wall" for fault in self.faults)
+        return agree or not any(fault.what in self.FORGETFUL for fault in self.faults)

@@ -20,6 +20,7 @@ from redlatch.votes.scripts import KEPT_MS
 
 from .alone import Alone
 from .checker import Checker
+from .drawing import draw
 from .faults import Faults
 from .foreign import Deleted, Deletions, SimForeign, key_of
 from .grants import Grant
@@ -30,7 +31,8 @@ from .master import Master
 from .moving import Moves
 from .network import Route
 from .outcome import LATE_NS, LOST_ATTEMPTS, SPAN_NS, Outcome, told
-from .plan import DELETE, FOREIGN, PERMITS, Action, Plan, draw
+from .parts import PERMITS
+from .plan import DELETE, FOREIGN, Action, Plan
 from .recount import Recount, group_of
 from .reports import Pairs, Reports, keep_true
 from .watched import Watched

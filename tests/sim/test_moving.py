@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from redlatch import impl
-from sim.parts import Move
-from sim.plan import draw
+from sim.drawing import draw
+from sim.plan import Move
 from sim.schedule import run
 from sim.themes_moving import LAST, STEPS
 

@@ -13,7 +13,7 @@ from support.selection import ALL
 from redlatch import impl
 from sim import found
 from sim.__main__ import every
-from sim.plan import GUARDING, draw, draw_foreign
+from sim.drawing import GUARDING, draw, draw_foreign
 from sim.schedule import run, simulate
 from sim.themes import LATER
 

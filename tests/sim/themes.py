@@ -8,7 +8,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from .parts import FAMILIES, Action, Extension, Fault, Plan
+from .parts import FAMILIES, RENEWABLE, WAYS, Fault, in_order
+from .plan import Action, Extension, Plan
 
 # Whether exclusion is promised after SWAPDB replaced the keys of a minority. It is not: clients notice a swap only with
 # their next pulse.
@@ -35,36 +36,9 @@ TOGETHER = (
 SIDE_BY_SIDE = {"plain", "fence", "fair", "rlock", "many", "semaphore"}
 
 
-# The kinds of locks that end a ``with`` as they are released otherwise.
-LEAVING = {"plain", "fence", "fair", "reader", "writer", "semaphore", "multi"}
-
-
-def asked(chance: random.Random, plan: Plan) -> Plan:
-    """Let some holders ask whether they have the lock, and some releases be the end of a ``with``."""
-    tasks = [(client, tuple(_asked(chance, action) for action in actions)) for client, actions in plan.tasks]
-    return replace(plan, tasks=tuple(tasks))
-
-
-def _asked(chance: random.Random, action: Action) -> Action:
-    asks, leaves = chance.random() < 0.15, chance.random() < 0.3
-    return replace(
-        action,
-        asks=asks and action.kind not in ("multi", "many"),
-        leaves=leaves and action.wait and action.kind in LEAVING,
-    )
-
-
 def extended(chance: random.Random, plan: Plan) -> Plan:
     """Replace the extensions of a plan by one to three extensions with other ttls."""
-    return _with_longest(
-        replace(
-            plan,
-            tasks=tuple(
-                (client, tuple(replace(action, extends=_extensions(chance, action)) for action in actions))
-                for client, actions in plan.tasks
-            ),
-        )
-    )
+    return _with_longest(plan.using(lambda action: replace(action, extends=_extensions(chance, action))))
 
 
 def _extensions(chance: random.Random, action: Action) -> tuple[Extension, ...]:
@@ -87,7 +61,7 @@ def _other_ttl(chance: random.Random, ttl: float) -> float:
 
 def _with_longest(plan: Plan) -> Plan:
     """Set the ttl of the plan, which the guard uses, to the longest ttl of any extension."""
-    extensions = [extension for _, actions in plan.tasks for action in actions for extension in action.extends]
+    extensions = [extension for action in plan.uses() for extension in action.extends]
     return replace(plan, ttl=max([plan.ttl, *[extension.ttl for extension in extensions]]))
 
 
@@ -136,7 +110,7 @@ def astray(chance: random.Random, plan: Plan) -> Plan:
             plan,
             masters=tuple(plan.masters[place % len(plan.masters)] for place in range(masters)),
             tasks=tasks,
-            faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+            faults=in_order(faults),
             far_us=far_us,
             pauses=0.0,
             ttl=ttl,
@@ -161,13 +135,8 @@ def _extender(
         kind=kind,
         names=(chance.choice(names),),
         ttl=ttl,
-        timeout=None,
         hold=ttl * chance.choice((0.3, 1.0)),
         extends=tuple(extends),
-        renew=False,
-        watch=False,
-        wait=True,
-        cancel=None,
         pause=chance.choice((0.0, chance.uniform(0, 0.05))),
     )
 
@@ -227,11 +196,7 @@ def _wanting(chance: random.Random, kinds: tuple[str, ...], ttl: float, quorum: 
         ttl=ttl,
         timeout=chance.choice((0.0, 0.1, 0.3)) if quorum else chance.choice((None, None, None, 0.0, 0.1, 0.5)),
         hold=chance.choice(holds),
-        extends=(),
-        renew=False,
-        watch=False,
         wait=chance.random() < 0.7,
-        cancel=None,
         pause=chance.choice((0.5, chance.uniform(0.4, 0.6))) if use == 1 else chance.choice((0.0, 0.0, 0.001)),
     )
 
@@ -292,13 +257,9 @@ def _holding(chance: random.Random, kinds: tuple[str, ...], ttl: float) -> Actio
         kind=kind,
         names=("name-0",),
         ttl=ttl,
-        timeout=None,
         hold=ttl * chance.choice((0.1, 0.5, 1.5) if ttl < 1 else (0.5, 0.7)),
         extends=(Extension(ttl),) if chance.random() < 0.1 else (),
-        renew=chance.random() < 0.1 and kind in ("plain", "fence", "fair", "writer", "semaphore"),
-        watch=False,
-        wait=True,
-        cancel=None,
+        renew=chance.random() < 0.1 and kind in RENEWABLE,
         pause=chance.choice((0.0, chance.uniform(0, min(ttl, 0.4) / 2))),
     )
 
@@ -322,14 +283,14 @@ def mixing(chance: random.Random, plan: Plan) -> Plan:
             faults.append(Fault(at, "flush_pushing", (forgetful,)))
     for _ in range(chance.choice((0, 1, 2))):
         client, seconds = chance.randrange(clients), chance.choice((0.005, 0.05, longest))
-        way = client, chance.randrange(masters // 2, masters), chance.choice(("there", "back", "both"))
+        way = client, chance.randrange(masters // 2, masters), chance.choice(WAYS)
         faults.append(Fault(chance.choice((0.0, chance.uniform(0, longest))), "block", (*way, seconds)))
     return replace(
         plan,
         masters=tuple((chance.choice(("valkey", "redis", "old")), True, 1.0) for _ in range(masters)),
         clients=tuple((1.0, 0.0, True, chance.choice((0.0, 0.02, 0.1))) for _ in range(clients)),
         tasks=tasks,
-        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+        faults=in_order(faults),
         far_us=chance.choice((20, 100, 500, 3000)),
         pauses=chance.choice((0.0, 0.0, 0.01)),
         ttl=longest,

@@ -15,12 +15,10 @@ from dataclasses import replace
 
 from redlatch.votes.scripts import KEPT_MS
 
-from .parts import FAMILIES, Action, Extension, Fault, Plan
+from .parts import FAMILIES, RENEWABLE, WAYS, Fault, in_order
+from .plan import Action, Extension, Plan
 
 KINDS = ("valkey", "redis", "old")
-
-# The kinds of locks that can be renewed.
-RENEWED = ("plain", "fence", "fair", "writer", "semaphore")
 
 # Markers expire after this time, in seconds.
 KEPT = KEPT_MS / 1000
@@ -28,20 +26,7 @@ KEPT = KEPT_MS / 1000
 
 def use(kind: str, ttl: float, hold: float, pause: float, **others: object) -> Action:
     """Return a use of a lock by a task that waits for it without a limit."""
-    action = Action(
-        kind=kind,
-        names=("name-0",),
-        ttl=ttl,
-        timeout=None,
-        hold=hold,
-        extends=(),
-        renew=False,
-        watch=False,
-        wait=True,
-        cancel=None,
-        pause=pause,
-    )
-    return replace(action, **others)  # type: ignore[arg-type]
+    return replace(Action(kind, ("name-0",), ttl, hold=hold, pause=pause), **others)  # type: ignore[arg-type]
 
 
 def among(
@@ -141,7 +126,7 @@ def idling(chance: random.Random, plan: Plan) -> Plan:
             hold = chance.choice((0.0, 0.01, min(ttl, 30.0) * 0.9, ttl * 0.9))
             pause = chance.choice((0.0, *rests)) + chance.uniform(0, 1)
             kind, timeout = kind_of(chance, kinds), chance.choice((0.0, 0.3, 5.0))
-            renew = hold < 60 and chance.random() < 0.2 and kind in RENEWED
+            renew = hold < 60 and chance.random() < 0.2 and kind in RENEWABLE
             actions.append(use(kind, ttl, hold, pause, timeout=timeout, renew=renew))
         tasks.append((client, tuple(actions)))
     forgetful = chance.randrange(masters // 2)
@@ -149,7 +134,7 @@ def idling(chance: random.Random, plan: Plan) -> Plan:
     return replace(
         plan,
         tasks=tuple(tasks),
-        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+        faults=in_order(faults),
         known=chance.random() < 0.7,
         default_ttl=10.0,
     )
@@ -252,7 +237,7 @@ def alone(chance: random.Random, plan: Plan) -> Plan:
             for _ in range(chance.randint(1, 3)):
                 kind, hold = chance.choice(kinds), ttl * chance.choice((0.1, 0.5, 0.9, 1.5, 3.0))
                 extends = (Extension(ttl * chance.choice((1.0, 2.0, 4.0))),) if chance.random() < 0.4 else ()
-                cared = {"renew": chance.random() < 0.3, "watch": chance.random() < 0.3} if kind in RENEWED else {}
+                cared = {"renew": chance.random() < 0.3, "watch": chance.random() < 0.3} if kind in RENEWABLE else {}
                 pause = chance.choice((0.0, chance.uniform(0, ttl)))
                 actions.append(use(kind, ttl, hold, pause, extends=extends, **cared))
             tasks.append((client, tuple(actions)))
@@ -262,12 +247,12 @@ def alone(chance: random.Random, plan: Plan) -> Plan:
     silent = ("swap",) if plan.masters[0][1] else ("swap", "flush")
     faults = [fault for fault in faults if fault.what in silent][:1] or faults
     if chance.random() < 0.3:
-        late = chance.randrange(clients), 0, chance.choice(("there", "back", "both")), chance.choice((0.01, 0.1, ttl))
+        late = chance.randrange(clients), 0, chance.choice(WAYS), chance.choice((0.01, 0.1, ttl))
         faults.append(Fault(chance.uniform(0, ttl), "block", late))
     return replace(
         plan,
         tasks=tuple(tasks),
-        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+        faults=in_order(faults),
         pauses=chance.choice((0.0, 0.0, 0.01)),
         trusty=False,
         alone=True,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from .parts import FAMILIES, Action, Fault, Move, Plan
+from .parts import FAMILIES, Fault, draw_details, draw_fault, in_order
+from .plan import Action, Move, Plan
 from .themes_guard import among, kind_of, use
 
 # The old and the new list.
@@ -50,7 +51,7 @@ def moving(chance: random.Random, plan: Plan) -> Plan:
     return replace(
         plan,
         tasks=tuple(tasks),
-        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+        faults=in_order(faults),
         default_ttl=ttl,
         marked_ago=7200.0,
         lists=lists,
@@ -85,15 +86,9 @@ def _move(chance: random.Random, masters: int) -> Move:
 
 def _fault(chance: random.Random, masters: int, clients: int, ttl: float) -> Fault:
     client, master, seconds = chance.randrange(clients), chance.randrange(masters), chance.choice((0.05, ttl, 2.0))
-    details: dict[str, tuple[object, ...]] = {
-        "block": (client, master, chance.choice(("there", "back", "both")), seconds),
-        "reset": (client, master),
-        "stop": (master, seconds),
-        "restart": (master, seconds / 3),
-        "pause": (client, seconds),
-    }
-    what = chance.choice([*details])
-    return Fault(chance.uniform(0, QUIET), what, details[what])
+    whats = "block", "reset", "stop", "restart", "pause"
+    kinds = [(what, draw_details(chance, what, client, master, seconds)) for what in whats]
+    return draw_fault(chance, kinds, QUIET)
 
 
 def _forgets(chance: random.Random, lists: tuple[tuple[int, ...], ...]) -> list[Fault]:

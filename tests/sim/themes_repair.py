@@ -10,8 +10,9 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from .parts import FAMILIES, Action, Extension, Fault, Plan
-from .themes_guard import RENEWED, among, kind_of, use
+from .parts import FAMILIES, RENEWABLE, Fault, in_order
+from .plan import Action, Extension, Plan
+from .themes_guard import among, kind_of, use
 
 # The longest time until a client has found a master that is back, in seconds.
 FOUND = 1.2
@@ -31,7 +32,7 @@ def rolling(chance: random.Random, plan: Plan) -> Plan:
         what = chance.choice(("restart_empty", "restart_empty", "flush_pushing"))
         faults.append(Fault(begins + place * step + chance.uniform(0, ttl), what, (master, down)))
     lasts = begins + masters * step + chance.uniform(0, 2 * ttl)
-    renewed = [kind for kind in kinds if kind in RENEWED]
+    renewed = [kind for kind in kinds if kind in RENEWABLE]
     holder = use(chance.choice(renewed), ttl, lasts, chance.uniform(0, begins / 2), renew=True)
     tasks: list[tuple[int, tuple[Action, ...]]] = [(0, (holder,))]
     for client in range(clients):
@@ -71,7 +72,7 @@ def repairing(chance: random.Random, plan: Plan) -> Plan:
         for _ in range(chance.choice((1, 2)))
     )
     # Nobody sees that keys are deleted, so a lock on a bare quorum may get a second holder.
-    return replace(plan, tasks=tasks, faults=tuple(sorted(faults, key=lambda fault: fault.at)), trusty=False)
+    return replace(plan, tasks=tasks, faults=in_order(faults), trusty=False)
 
 
 def _extending(chance: random.Random, kind: str, ttl: float) -> Action:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from . import themes, themes_guard
-from .parts import EXCLUSIVE, Action, Fault, Plan
+from .parts import EXCLUSIVE, Fault, in_order
+from .plan import Action, Plan
 
 # What happens besides: connections that break and arrive late, masters that forget in every way, longer ttls. The theme
 # "stopped" is missing, because its rule about the time of an acquire counts one round trip for each command.
@@ -39,11 +40,8 @@ def watching(chance: random.Random, plan: Plan) -> Plan:
         plan,
         # Old servers have neither DELIFEQ nor DELEX, so that each release is a transaction.
         masters=tuple((chance.choice((kind, "old")), pushes, rate) for kind, pushes, rate in plan.masters),
-        tasks=tuple(
-            (client, tuple(_exclusive(chance, action) for action in actions)) for client, actions in plan.tasks
-        ),
         scriptless=tuple(scriptless),
-    )
+    ).using(lambda action: _exclusive(chance, action))
 
 
 def _exclusive(chance: random.Random, action: Action) -> Action:
@@ -57,7 +55,7 @@ def touching(chance: random.Random, plan: Plan) -> Plan:
     plan = watching(chance, plan)
     masters = range(len(plan.masters))
     faults = [Fault(chance.uniform(0, 0.3), "touch", (chance.choice(masters),)) for _ in range(60)]
-    return replace(plan, faults=tuple(sorted((*plan.faults, *faults), key=lambda fault: fault.at)))
+    return replace(plan, faults=in_order([*plan.faults, *faults]))
 
 
 def deleting(chance: random.Random, plan: Plan) -> Plan:
@@ -72,14 +70,13 @@ def deleting(chance: random.Random, plan: Plan) -> Plan:
         for place, master in enumerate(chosen)
     ]
     touches = [Fault(chance.uniform(0, 0.5), "touch", (chance.choice(masters),)) for _ in range(10)]
-    tasks = [(client, tuple(_held(chance, action, ttl) for action in actions)) for client, actions in plan.tasks]
+    plan = plan.using(lambda action: _held(chance, action, ttl))
     faults = [*deletions, *chance.choice(((), touches, plan.faults))]
     return replace(
         plan,
         masters=tuple((kind, True, rate) for kind, _, rate in plan.masters),
         clients=tuple((rate, ahead, True, tenure) for rate, ahead, _, tenure in plan.clients),
-        tasks=tuple(tasks),
-        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+        faults=in_order(faults),
         ttl=ttl,
         # Two holders may have a lock whose keys were deleted.
         trusty=False,

@@ -14,6 +14,9 @@ import sys
 from hashlib import blake2b
 from types import FrameType
 
+# A smaller plan is a different schedule, so this many seeds are tried for each one.
+TRIES = 20
+
 HANGS = 60  # seconds of processor time; every schedule takes much less
 
 
@@ -36,8 +39,8 @@ def main(first: int, last: int, together: int, theme: str, stop: bool, mutant: s
     """
     from sim.outcome import patch_of
 
+    from simthreads.drawing import draw
     from simthreads.farm import ANY
-    from simthreads.plan import draw
     from simthreads.schedule import run
 
     signal.signal(signal.SIGPROF, _hang)
@@ -73,17 +76,18 @@ def _hang(number: int, frame: FrameType | None) -> None:
 
 def show(seed: int, small: bool) -> int:
     """Print a schedule and the rules that it broke; return 1 if there are any, else 0."""
-    from simthreads.plan import draw
+    from sim.shrink import shrink
+
+    from simthreads.drawing import draw
     from simthreads.schedule import run
-    from simthreads.shrink import shrink
 
     plan = draw(seed)
     if small:
-        plan = shrink(plan)
+        plan = shrink(plan, run, TRIES)
     result = run(plan, tracing=True)
     print(f"seed {plan.seed}: {plan.theme}, masters {plan.masters}, clients {plan.clients}, {plan.choice}")
     print(f"  {plan.far_us} us away, {plan.tick_ns} ns a point, dialled before: {plan.dialled}")
-    for number, (client, uses) in enumerate(plan.threads):
+    for number, (client, uses) in enumerate(plan.tasks):
         for use in uses:
             print(f"  thread {number} of client {client}: {use}")
     for item in (*plan.faults, *plan.interrupts, *([plan.ending] if plan.ending else [])):

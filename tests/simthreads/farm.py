@@ -46,7 +46,7 @@ def stream(
     Args:
         package: the folder that holds the package redlatch.
         stop: whether to end at the first schedule that breaks a rule.
-        theme: one of `plan.THEMES` or `plan.LATER` to run only its schedules, or `ANY`.
+        theme: one of `drawing.THEMES` or `drawing.LATER` to run only its schedules, or `ANY`.
         mutant: the lines that are those of a mutant, as FILE:FIRST:LAST. A schedule in which it crashes breaks no rule.
 
     Raises:

@@ -37,7 +37,7 @@ from . import fakes
 from .host import ThreadClient, ThreadHost
 from .instrument import Globals
 from .kernel import Kernel, SimWorld, Thread
-from .plan import Plan, Use, draw
+from .plan import Plan, Use
 
 # The world's time to finish background work, and to close.
 REST_NS = 2 * SECOND
@@ -57,11 +57,6 @@ class Result(Outcome):
 
     points: int
     switches: int
-
-
-def simulate(seed: int) -> Result:
-    """Run the schedule of a seed."""
-    return run(draw(seed))
 
 
 def run(plan: Plan, tracing: bool = False) -> Result:
@@ -189,7 +184,7 @@ class _Schedule:
         begun = world.now
         for fault in plan.faults:
             world.at(begun + int(fault.at * SECOND), faults._strike, fault)
-        for number, (index, uses) in enumerate(plan.threads):
+        for number, (index, uses) in enumerate(plan.tasks):
             host = self.hosts[index]
             thread = self._start(host, f"thread {number}", partial(self._work, f"thread {number}", index, uses))
             self.mains.setdefault(host, thread)
@@ -222,7 +217,7 @@ class _Schedule:
     def _count_losses(self) -> None:
         """Compare what clients count with what their threads were told, where each loss is told by one call."""
         plan = self.plan
-        kinds = {use.kind for _, uses in plan.threads for use in uses}
+        kinds = {use.kind for use in plan.uses()}
         if plan.interrupts or plan.ending is not None or kinds & {"multi", "many", "rlock"}:
             return
         for host, client in zip(self.hosts, self.clients, strict=True):
@@ -245,7 +240,7 @@ class _Schedule:
                 self._start(host, "close", client.close)
         self.kernel.run(self.world.now + CLOSE_NS, self.working)
         self._look_for_sleepers()
-        longest = max((use.ttl for _, uses in self.plan.threads for use in uses), default=0.0)
+        longest = max((use.ttl for use in self.plan.uses()), default=0.0)
         self.kernel.run(
             self.world.now + CLOSE_NS + int(longest * SECOND)
         )  # losses of held locks are reported until then
