@@ -20,10 +20,11 @@ from typing import Any
 from redlatch import Guard, LockError
 
 from .faults import Faults
-from .host import Host, SimClient
+from .host import Host
 from .master import Master
 from .network import Route
 from .parts import Fault
+from .task_host import SimClient, TaskHost
 from .world import MICROSECOND, SECOND, Drifting, World
 
 # The faults happen within this time, in seconds.
@@ -219,7 +220,7 @@ class History:
             for index in range(story.masters)
         ]
         self.hosts = [
-            Host(
+            TaskHost(
                 world,
                 number,
                 self.masters,
@@ -285,7 +286,7 @@ class History:
         for number in [number for number, other in self.working.items() if other is host]:
             del self.working[number]
 
-    def _start(self, number: int, host: Host, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _start(self, number: int, host: TaskHost, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         def begin() -> None:
             task = host.loop.create_task(work())
             if number < len(self.tasks):
@@ -297,7 +298,7 @@ class History:
         self.working[number] = host
         host.loop.call_soon(begin)
 
-    def _ended(self, number: int, host: Host, work: Any, task: asyncio.Task[None]) -> None:
+    def _ended(self, number: int, host: TaskHost, work: Any, task: asyncio.Task[None]) -> None:
         if host.dead or host.closing:
             return
         del self.working[number]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from redlatch.guard.marker import MARKER
 
 from .host import Host
@@ -17,7 +19,7 @@ class Faults:
         hosts, masters: the processes and masters that the faults affect.
     """
 
-    def __init__(self, world: World, hosts: list[Host], masters: list[Master]) -> None:
+    def __init__(self, world: World, hosts: Sequence[Host], masters: list[Master]) -> None:
         self._world = world
         self._hosts = hosts
         self._masters = masters

@@ -8,8 +8,9 @@ from typing import Any
 from redlatch.aio import AsyncLock
 from redlatch.compat.clients import Foreign
 
-from .host import Host, SimClient
+from .host import Host
 from .plan import Action
+from .task_host import SimClient, TaskHost
 
 SIGNAL_MS = 1000
 
@@ -19,7 +20,7 @@ class SimForeign(Foreign, SimClient):
 
     _lock_of = AsyncLock
 
-    def __init__(self, host: Host, **options: Any) -> None:
+    def __init__(self, host: TaskHost, **options: Any) -> None:
         super().__init__(host, guard=None, **options)
         self._chosen = 0
 

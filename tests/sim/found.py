@@ -11,11 +11,12 @@ from .parts import Fault
 from .plan import Action, Extension, Move, Plan
 
 FILE = Path(__file__).with_name("found.json")
+PARTS = {"faults": Fault, "moves": Move, "extends": Extension}
 
 
 def load(file: Path = FILE) -> dict[str, Plan]:
     """Return the plans by name."""
-    return {name: _plan(data) for name, data in json.loads(file.read_text()).items()}
+    return {name: _made(Plan, data) for name, data in json.loads(file.read_text()).items()}
 
 
 def save(plans: dict[str, Plan], file: Path = FILE) -> None:
@@ -34,20 +35,14 @@ def _data(value: Any) -> Any:
     return {field.name: _data(found) for field, found in pairs if field.default is MISSING or found != field.default}
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+def _made(kind: Any, data: dict[str, Any]) -> Any:
+    """Return a plan, or a part of one."""
+    return kind(**{name: _value(name, value) for name, value in data.items()})
 
 
-def _plan(data: dict[str, Any]) -> Plan:
-    tasks = tuple((client, tuple(_action(action) for action in actions)) for client, actions in data["tasks"])
-    faults = tuple(Fault(**{name: _tuples(value) for name, value in fault.items()}) for fault in data["faults"])
-    rest = {name: _tuples(value) for name, value in data.items() if name not in ("tasks", "faults", "moves")}
-    moves = tuple(Move(**{name: _tuples(value) for name, value in move.items()}) for move in data.get("moves", ()))
-    return Plan(**rest, tasks=tasks, faults=faults, moves=moves)
-
-
-def _action(data: dict[str, Any]) -> Action:
-    extends = tuple(
-        Extension(**{name: _tuples(value) for name, value in one.items()}) for one in data.get("extends", ())
-    )
-    return Action(**{name: _tuples(value) for name, value in data.items() if name != "extends"}, extends=extends)
+def _value(name: str, value: Any) -> Any:
+    if name == "tasks":
+        return tuple((client, tuple(_made(Action, action) for action in actions)) for client, actions in value)
+    if name in PARTS:
+        return tuple(_made(PARTS[name], one) for one in value)
+    return tuple(_value("", item) for item in value) if isinstance(value, list) else value

@@ -1,42 +1,25 @@
-"""A simulated process: an AsyncClient with a loop and clocks of its own, which can be paused anywhere, or killed."""
+"""A simulated process: its clocks, its connections and the tokens of its client. It can be paused, or killed."""
 
 from __future__ import annotations
 
-import functools
-import importlib.metadata
 import random
-import select
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-from redlatch import AsyncClient, impl
+from redlatch import impl
 from redlatch.errors import MasterRefused
 from redlatch.guard.handshake import GuardHandshake, HandshakeReport
-from redlatch.masters.master import Master as Address
 from redlatch.wire.connect import Connection as Dialled
-from redlatch.wire.connect import longer
 from redlatch.wire.scripting import SCRIPTS
 from redlatch.wire.scriptless import TraitsWithoutScripts
 from redlatch.wire.traits import Traits
 
-from .loop import SimLoop
 from .master import Master
 from .network import Connection, Route
-from .world import EPOCH_MS, MICROSECOND, MILLISECOND, SECOND, Drifting, World
+from .world import EPOCH_MS, Drifting, World
 
 TEXTS = {script.sha: script.text for script in SCRIPTS}
-
-# Our URLs go through redis-py, which reads its own package metadata for every master. That takes a quarter of a
-# schedule.
-importlib.metadata.version = functools.cache(importlib.metadata.version)
-
-# The duration of a process's steps: between two reads of the clock, and between two turns of the loop.
-STEP_NS = 1 * MICROSECOND
-TURN_NS = 10 * MICROSECOND
-
-# How long a client dials a master that does not respond.
-DIAL_TIMEOUT_NS = 2 * SECOND
 
 T = TypeVar("T")
 
@@ -47,13 +30,17 @@ class Host:
     Args:
         clock: the clock for deadlines, since boot.
         wall: the clock since 1970.
-        pauses: the probability that the process pauses after a step.
         killed: called when the process is killed.
 
     Attributes:
-        local: the world's time that this process has reached. It is ahead of the world within a turn, if it was paused
-            there.
+        local: the world's time that this process has reached.
+        closing: whether its client is closing.
+        lists: the masters that its client uses, and those that it goes over to; all masters if that is empty.
+        default_ttl_ms: the default ttl of its client.
+        left: by master, when connections to it ended, each with the memory that was behind it when it was made.
     """
+
+    local: int
 
     def __init__(
         self,
@@ -62,7 +49,6 @@ class Host:
         masters: list[Master],
         clock: Drifting,
         wall: Drifting,
-        pauses: float,
         killed: Callable[[Host], object],
     ) -> None:
         self.world = world
@@ -70,55 +56,32 @@ class Host:
         self.name = f"client {number}"
         self.masters = masters
         self.clock, self.wall = clock, wall
-        self.pauses = pauses
-        self.local = 0
-        self.dead = False
-        # Whether its client is closing.
-        self.closing = False
-        # Whether dialling waits for a master that does not respond.
-        self.dials_patiently = False
-        # The masters that its client uses, and those that it goes over to; all masters if that is empty.
+        self.dead = self.closing = False
         self.lists: tuple[tuple[int, ...], ...] = ()
-        # The default ttl of its client.
         self.default_ttl_ms = 0
-        # Called at the end of each turn, with the time at which it began.
-        self.turned: Callable[[Host, int], object] | None = None
         self._killed = killed
-        # Reports the sockets to which the client has written bytes.
-        self._written = select.poll()
-        self._by_fd: dict[int, Connection] = {}
-        self._made: list[Connection] = []
         self.connections: dict[Connection, None] = {}
-        # By master: when connections to it ended, each with the memory that was behind it when it was made.
         self.left: dict[int, list[tuple[int, int]]] = defaultdict(list)
         self.routes: list[Route] = []
-        # At run time, asyncio lets a loop leave out methods that nobody calls.
-        self.loop = SimLoop(self)  # type: ignore[abstract]
         self.tokens: set[bytes] = set()
-        # When the next turn is due.
-        self._turn_ns = -1
 
     # --- time ----------------------------------------------------------------------------------------------
 
     def read_clock(self) -> int:
-        """Return nanoseconds since boot; sometimes the process is paused before it gets them."""
-        self.local += STEP_NS
-        if self.pauses and self.world.chance.random() < self.pauses:
-            self.pause(int(self.world.chance.expovariate(1.0) * 150 * MILLISECOND))
-        return self.clock.read(self.local)
+        """Return nanoseconds since boot."""
+        raise NotImplementedError
+
+    def read_clock_of_client(self) -> int:
+        """Return the same, when the client reads its clock."""
+        return self.read_clock()
 
     def at_no_time(self, call: Callable[[], T]) -> T:
         """Return the result of a call that reads the clock, as if that took no time."""
-        local, pauses, self.pauses = self.local, self.pauses, 0.0
-        try:
-            return call()
-        finally:
-            self.local, self.pauses = local, pauses
+        raise NotImplementedError
 
     def pause(self, ns: int) -> None:
         """Pause the process, as after SIGSTOP."""
-        self.world.note(self.local, self.name, f"is paused for {ns / MILLISECOND:.3f} ms")
-        self.local = max(self.local, self.world.now) + ns
+        raise NotImplementedError
 
     def read_wall(self) -> int:
         """Return microseconds since 1970."""
@@ -131,88 +94,65 @@ class Host:
         self.tokens.update(drawn)
         return drawn
 
-    # --- turns ---------------------------------------------------------------------------------------------
+    def policy(self, **numbers: Any) -> Any:
+        """Return the policy of a client that takes time, random numbers and tokens from this process."""
+        policies = impl.current.module("quorum.policy")
+        host = self
+
+        class HostClock(impl.current.module("votes.units").Clock):  # type: ignore[misc]
+            def now(self) -> int:
+                return host.read_clock_of_client()
+
+        return policies.Policy(
+            clock=HostClock(),
+            random=random.Random(self.world.chance.random()).random,
+            tokens=impl.current.module("quorum.tokens").Tokens(self.draw_tokens),
+            fences=policies.Fences(self.read_wall),
+            **numbers,
+        )
+
+    # --- life ----------------------------------------------------------------------------------------------
 
     def wants_turn(self) -> None:
-        """Record that the loop has something to do."""
-        self._turn_at(max(self.world.now, self.local))
+        """Record that there is something to do, if the process cannot see that by itself."""
 
-    def _turn_at(self, ns: int) -> None:
-        if not self.dead and (self._turn_ns < 0 or ns < self._turn_ns):
-            self._turn_ns = ns
-            self.world.at(ns, self._turn, ns)
-
-    def _turn(self, due_ns: int) -> None:
-        if self.dead or due_ns != self._turn_ns:
-            # An earlier turn has taken its place.
-            return
-        self._turn_ns = -1
-        # The process was paused.
-        if self.local > self.world.now:
-            self._turn_at(self.local)
-            return
-        self.local = began_ns = self.world.now
-        self.loop.turn()
-        self.local += TURN_NS
-        self._collect()
-        if self.turned is not None:
-            self.turned(self, began_ns)
-        if self.loop.ready or self.loop.has_input():
-            self._turn_at(self.local)
-            return
-        self._turn_ns = -1
-        timer = self.loop.next_timer()
-        if timer is not None:
-            self._turn_at(max(self.local, self.clock.when(int(timer * SECOND) + 1)))
-
-    def _collect(self) -> None:
-        """Send the bytes that the client has written."""
-        for fd, _ in self._written.poll(0):
-            self._by_fd[fd].collect()
-
-    def gain(self, connection: Connection) -> None:
-        """Record a new connection."""
-        self.connections[connection] = None
-        self._made.append(connection)
-        fd = connection.far.fileno()
-        self._by_fd[fd] = connection
-        self._written.register(fd, select.POLLIN)
-
-    def lose(self, connection: Connection) -> None:
-        """Record that a connection is over."""
-        if self.connections.pop(connection, connection) is None:
-            self.note_end(connection)
-            fd = connection.far.fileno()
-            del self._by_fd[fd]
-            self._written.unregister(fd)
-
-    def note_end(self, connection: Connection) -> None:
-        """Record when a connection ended."""
-        self.left[connection.master.index].append((self.world.now, connection.memory))
+    def collect(self) -> None:
+        """Send the bytes that the client has written, unless they are sent at once."""
 
     def kill(self) -> None:
         """Die as after SIGKILL: the kernel closes the open sockets and sends the bytes that were written."""
         self.world.note(self.world.now, self.name, "is killed")
-        self._collect()
+        self.collect()
         self.dead = True
         self._killed(self)
         for connection in list(self.connections):
             connection.finish()
 
     def end(self) -> None:
-        """Close all sockets that are still open when the schedule is over."""
+        """End the process when the schedule is over."""
         self.dead = True
-        for connection in self._made:
-            connection.far.close()
-            # No client closes this end if none has taken it over.
-            connection.near.close()
+
+    # --- connections ---------------------------------------------------------------------------------------
+
+    def gain(self, connection: Connection) -> None:
+        """Record a new connection."""
+        self.connections[connection] = None
+
+    def lose(self, connection: Connection) -> bool:
+        """Record that a connection is over; return whether it was not before."""
+        lost = self.connections.pop(connection, connection) is None
+        if lost:
+            self.note_end(connection)
+        return lost
+
+    def note_end(self, connection: Connection) -> None:
+        """Record when a connection ended."""
+        self.left[connection.master.index].append((self.world.now, connection.memory))
 
     def answers_at(self, index: int) -> int:
         """Return the time from which a master answers this process."""
         route = self.routes[index]
         return max(route.there.blocked_until, route.back.blocked_until, self.masters[index].stopped_until)
-
-    # --- connecting ----------------------------------------------------------------------------------------
 
     def connect(self, index: int, handshake: GuardHandshake | None, sent_ns: int) -> Dialled:
         """Make a connection to a master whose handshake is over.
@@ -247,82 +187,3 @@ class Host:
             traits.report = HandshakeReport(identity, marker, server_us, sent_ns, came_ns, *seen)
         self.world.note(now, self.name, f"has {master.name}")
         return Dialled(connection.near, traits)
-
-
-class SimDialler:
-    """Dials in the world's time, as `redlatch.wire.connect.Dialler` does in threads."""
-
-    def __init__(
-        self,
-        host: Host,
-        masters: list[Address],
-        timeout: float,
-        ready: Callable[[int, Dialled], None],
-        failed: Callable[[int, Exception], None],
-        tracking: bool = True,
-    ) -> None:
-        self._host = host
-        self._ready, self._failed = ready, failed
-        # The address of each is "master-N:6379".
-        self._indexes = [int(master.address[len("master-") :].partition(":")[0]) for master in masters]
-        self._closed = False
-
-    def start(self, index: int, pause: float = 0.0, handshake: GuardHandshake | None = None) -> None:
-        """Begin to dial master `index`, after `pause` seconds."""
-        host = self._host
-        begin_ns = max(host.world.now, host.local) + int(pause * SECOND * host.world.chance.uniform(0.5, 1.0))
-        shake_ns = 3 * host.routes[self._indexes[index]].there.usual_ns
-        host.world.at(begin_ns + shake_ns, self._try, index, pause, handshake, host.clock.read(begin_ns))
-
-    def _try(self, index: int, pause: float, handshake: GuardHandshake | None, sent_ns: int) -> None:
-        host = self._host
-        if self._closed or host.dead:
-            return
-        answers_ns, late_ns = host.answers_at(self._indexes[index]), sent_ns + DIAL_TIMEOUT_NS
-        if host.dials_patiently and answers_ns > host.world.now and host.clock.read(host.world.now) < late_ns:
-            again_ns = min(answers_ns, host.clock.when(late_ns))
-            host.world.at(again_ns, self._try, index, pause, handshake, sent_ns)
-            return
-        try:
-            dialled = host.connect(self._indexes[index], handshake, sent_ns)
-        except Exception as error:
-            self._failed(index, error)
-            self.start(index, longer(pause), handshake and handshake.repeated())
-        else:
-            self._ready(index, dialled)
-
-    def close(self) -> None:
-        """Stop dialling."""
-        self._closed = True
-
-
-def _urls(indexes: Iterable[int]) -> list[str]:
-    return [f"redis://master-{index}" for index in indexes]
-
-
-class SimClient(AsyncClient):
-    """An `AsyncClient` that takes time, random numbers and connections from its host."""
-
-    def __init__(self, host: Host, **options: Any) -> None:
-        self._host = host
-        old, new = host.lists or (range(len(host.masters)), ())
-        super().__init__(_urls(old), next=_urls(new) if new else None, **options)
-
-    def _policy_of(self, **numbers: Any) -> Any:
-        policies = impl.current.module("quorum.policy")
-        host = self._host
-
-        class HostClock(impl.current.module("votes.units").Clock):  # type: ignore[misc]
-            def now(self) -> int:
-                return host.read_clock()
-
-        return policies.Policy(
-            clock=HostClock(),
-            random=random.Random(host.world.chance.random()).random,
-            tokens=impl.current.module("quorum.tokens").Tokens(host.draw_tokens),
-            fences=policies.Fences(host.read_wall),
-            **numbers,
-        )
-
-    def _dialler(self, *args: Any) -> SimDialler:
-        return SimDialler(self._host, *args)

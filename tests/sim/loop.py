@@ -15,7 +15,7 @@ from .outcome import told
 from .world import SECOND
 
 if TYPE_CHECKING:
-    from .host import Host
+    from .task_host import TaskHost
 
 # The types of the arguments of a callback.
 Ts = TypeVarTuple("Ts")
@@ -24,7 +24,7 @@ Ts = TypeVarTuple("Ts")
 class SimLoop(asyncio.AbstractEventLoop):
     """The parts of an event loop that asyncio's tasks and our driver need."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: TaskHost) -> None:
         self.host = host
         self.ready: deque[asyncio.Handle] = deque()
         # All tasks that were ever made.

@@ -24,7 +24,7 @@ from .drawing import draw
 from .faults import Faults
 from .foreign import Deleted, Deletions, SimForeign, key_of
 from .grants import Grant
-from .host import Host, SimClient
+from .host import Host
 from .liveness import Liveness
 from .logs import Logs, taken
 from .master import Master
@@ -35,6 +35,7 @@ from .parts import PERMITS
 from .plan import DELETE, FOREIGN, Action, Plan
 from .recount import Recount, group_of
 from .reports import Pairs, Reports, keep_true
+from .task_host import SimClient, TaskHost
 from .watched import Watched
 from .world import EPOCH_MS, MICROSECOND, SECOND, Drifting, World
 
@@ -95,7 +96,7 @@ class _Schedule:
         self.reports = Reports(world, self.masters, self.checker.quorum, plan.trusty)
         self.logs = Logs(world, self.reports)
         self.hosts = [
-            Host(
+            TaskHost(
                 world,
                 number,
                 self.masters,
@@ -258,7 +259,7 @@ class _Schedule:
 
     # --- the clients' actions ------------------------------------------------------------------------------
 
-    def _start(self, host: Host, work: Callable[[], Any], number: int = -1) -> None:
+    def _start(self, host: TaskHost, work: Callable[[], Any], number: int = -1) -> None:
         def begin() -> None:
             task = host.loop.create_task(work())
             task.add_done_callback(partial(self._ended, host, number))
@@ -269,7 +270,7 @@ class _Schedule:
         for number in [number for number, other in self.working.items() if other is host]:
             del self.working[number]
 
-    def _ended(self, host: Host, number: int, task: asyncio.Task[None]) -> None:
+    def _ended(self, host: TaskHost, number: int, task: asyncio.Task[None]) -> None:
         self.working.pop(number, None)
         error = None if task.cancelled() else task.exception()
         if error is not None:

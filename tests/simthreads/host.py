@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from sim import network
 from sim.host import Host
 from sim.master import Master
 from sim.network import Connection
-from sim.world import MICROSECOND, Drifting
+from sim.world import Drifting
 
-from redlatch import Client, impl
+from redlatch import Client
 from redlatch.wire import connect, scripting
 
 from . import fakes
 from .kernel import Kernel, SimWorld, Thread
 
-STEP_NS = 1 * MICROSECOND
+T = TypeVar("T")
 
 network.socket = fakes  # type: ignore[attr-defined]  # so that its socket pairs are simulated
 
@@ -61,7 +60,7 @@ class ThreadHost(Host):
         killed: Callable[[Host], object],
     ) -> None:
         self.kernel = kernel
-        super().__init__(world, number, masters, clock, wall, 0.0, killed)
+        super().__init__(world, number, masters, clock, wall, killed)
         self.idents = Idents()
         self.threads: list[Thread] = []
         self.finalizing = False
@@ -85,6 +84,16 @@ class ThreadHost(Host):
         """Return nanoseconds since boot."""
         return self.clock.read(self.kernel.now())
 
+    def read_clock_of_client(self) -> int:
+        """Return the same; the thread can be preempted afterwards."""
+        shown = self.read_clock()
+        self.kernel.gates.enter()
+        return shown
+
+    def at_no_time(self, call: Callable[[], T]) -> T:
+        """Return the result of a call, as if it took no time."""
+        return self.kernel.at_no_time(call)
+
     def paused(self) -> bool:
         """Return whether the process is stopped."""
         return self.paused_until > self.world.now
@@ -97,22 +106,10 @@ class ThreadHost(Host):
 
     # --- threads and connections ---------------------------------------------------------------------------
 
-    def wants_turn(self) -> None:
-        """Do nothing: threads that wait for a descriptor run by themselves."""
-
-    def _collect(self) -> None:
-        """Do nothing: descriptors forward written bytes at once."""
-
     def gain(self, connection: Connection) -> None:
-        """Register a new connection."""
-        self.connections[connection] = None
-        self._made.append(connection)
+        """Record a new connection, whose bytes are sent as soon as they are written."""
+        super().gain(connection)
         connection.far.end.told = connection.collect  # type: ignore[attr-defined]
-
-    def lose(self, connection: Connection) -> None:
-        """Unregister a connection that has ended."""
-        if self.connections.pop(connection, connection) is None:
-            self.note_end(connection)
 
     def interrupted(self) -> None:
         """Let a client close its connections if an operation on them was cut short."""
@@ -127,10 +124,6 @@ class ThreadHost(Host):
         """Kill the process, as SIGKILL does."""
         self.kernel.vanish(list(self.threads))
         super().kill()
-
-    def end(self) -> None:
-        """End the process."""
-        self.dead = True
 
 
 def dial(
@@ -165,22 +158,7 @@ class ThreadClient(Client):
         return masters
 
     def _policy_of(self, **numbers: Any) -> Any:
-        policies = impl.current.module("quorum.policy")
-        host, enter = self._host, self._host.kernel.gates.enter
-
-        class HostClock(impl.current.module("votes.units").Clock):  # type: ignore[misc]
-            def now(self) -> int:
-                shown = host.read_clock()
-                enter()
-                return shown
-
-        return policies.Policy(
-            clock=HostClock(),
-            random=random.Random(host.world.chance.random()).random,
-            tokens=impl.current.module("quorum.tokens").Tokens(host.draw_tokens),
-            fences=policies.Fences(host.read_wall),
-            **numbers,
-        )
+        return self._host.policy(**numbers)
 
 
 def _nothing(*_: object) -> None:

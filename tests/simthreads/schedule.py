@@ -180,7 +180,7 @@ class _Schedule:
             for client, host in zip(self.clients, self.hosts, strict=True):
                 self._start(host, "connect", client.connect)
             kernel.run(SECOND, self.working)
-        faults = Faults(world, self.hosts, self.masters)  # type: ignore[arg-type]
+        faults = Faults(world, self.hosts, self.masters)
         begun = world.now
         for fault in plan.faults:
             world.at(begun + int(fault.at * SECOND), faults._strike, fault)
