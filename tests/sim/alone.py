@@ -9,7 +9,7 @@ told of that. Two holders of one lock break the rule if neither is excused.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Any
@@ -59,7 +59,7 @@ class Alone:
         held: the grants that were not released yet, each with its process and its lock object.
     """
 
-    def __init__(self, world: World, master: Master, held: dict[Grant, tuple[Host, Any]]) -> None:
+    def __init__(self, world: World, master: Master, held: Mapping[Grant, tuple[Host, Any]]) -> None:
         self._world = world
         self._master = master
         self._held = held

@@ -8,11 +8,9 @@ consumer waits, a wake-up was lost. Counters count a latch down, and others wait
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import random
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -21,11 +19,12 @@ from redlatch import Guard, LockError
 
 from .faults import Faults
 from .host import Host
+from .logs import taken
 from .master import Master
 from .network import Route
 from .parts import Fault
 from .task_host import SimClient, TaskHost
-from .world import MICROSECOND, SECOND, Drifting, World
+from .world import MICROSECOND, SECOND, Drifting, World, without_collector
 
 # The faults happen within this time, in seconds.
 FAULTY = 12.0
@@ -183,19 +182,10 @@ def simulate(seed: int, tracing: bool = False) -> tuple[list[str], World, Histor
 
 def run(story: Story, tracing: bool = False) -> tuple[list[str], World, History]:
     """Run a history; return the broken rules."""
-    enabled, logger = gc.isenabled(), logging.getLogger("redlatch")
-    level = logger.level
-    # The seed does not decide what the collector finalizes, and when.
-    gc.disable()
-    logger.setLevel(logging.CRITICAL + 1)
-    try:
+    with without_collector(), taken(logging.NullHandler(logging.CRITICAL + 1)):
         history = History(story, tracing)
         history.run()
         return history.world.wrong, history.world, history
-    finally:
-        logger.setLevel(level)
-        if enabled:
-            gc.enable()
 
 
 def _close(loop: Any, client: SimClient) -> None:
@@ -274,12 +264,6 @@ class History:
             for key in master.has_no_ttl():
                 world.violate(f"{key!r} on {master.name} has no ttl")
         for host in self.hosts:
-            # The garbage collector would warn about the tasks of processes that were killed.
-            for task in host.loop.tasks:
-                if not task.done():
-                    task._log_destroy_pending = False  # type: ignore[attr-defined]
-                    with suppress(BaseException):
-                        task.get_coro().close()
             host.end()
 
     def _killed(self, host: Host) -> None:

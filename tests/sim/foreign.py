@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from redlatch import LockError
 from redlatch.aio import AsyncLock
 from redlatch.compat.clients import Foreign
+from redlatch.compat.shared import shown_token
 
+from .base import Held, Worker
+from .grants import Grant
 from .host import Host
-from .plan import Action
+from .plan import DELETE, Action
 from .task_host import SimClient, TaskHost
+from .task_uses import TaskUses
 
 SIGNAL_MS = 1000
 
@@ -103,3 +110,99 @@ class Deletions:
     def spared(self, token: bytes, taken: frozenset[int]) -> bool:
         """Return whether some master that had the token keeps it: its key was set after the deletion came by."""
         return bool(taken.difference(*[deleted.masters for deleted in self._by_token.get(token, ())]))
+
+
+class ForeignUses(TaskUses):
+    """What the users of drop-ins do besides: they release each other's locks, and delete them by hand."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.deletions = Deletions()
+
+    def _start(self, host: TaskHost, work: Callable[[], Any], number: int = -1) -> None:
+        """Start a task in a process."""
+        raise NotImplementedError
+
+    async def _use(self, worker: Worker[TaskHost], action: Action) -> None:
+        await (self._delete(worker, action) if action.kind == DELETE else super()._use(worker, action))
+
+    async def _delete(self, worker: Worker[TaskHost], action: Action) -> None:
+        """Delete a lock by hand, whatever its holder, and report it a little later, as the drop-ins' resets do."""
+        host, face, key = worker.host, self.clients[worker.client], key_of(action)
+        self._say(worker, f"deletes {action.names[0]}")
+        found = self.deletions.delete(key, self.masters, host)
+        await asyncio.sleep(action.hold / 10)
+        head = face._driver.queues.heads.get(key)
+        face.broken(key)
+        if head is not None and head.held(host.clock.read(host.local)):
+            self.world.violate(f"{host.name} goes on holding {action.names[0]}, which it has deleted itself")
+        for deleted in found:
+            deleted.told = host.local
+
+    def _hand_on(self, held: Held[TaskHost, Action]) -> None:
+        """Let another client release a lock by its token, if it can."""
+        action, lock, worker = held.use, held.lock, held.worker
+        assert action.elsewhere is not None
+        token, other, host = lock.token, self.clients[action.elsewhere], self.hosts[action.elsewhere]
+        self._say(worker, f"leaves its release to {host.name}")
+        # The other process may be dead, or its release may fail.
+        for master in self.masters:
+            self.checker.stays.add((master.index, token))
+
+        async def release() -> None:
+            try:
+                await other.held_by(lock.name, key_of(action), token, round(action.ttl * 1000)).release()
+            except LockError as error:
+                self._say(worker, f"was told by {host.name}: {type(error).__name__}: {error}")
+
+        def arrives() -> None:
+            if not host.dead and not host.closing:
+                self._start(host, release)
+
+        # If the process was paused, its local time is later than the world's time.
+        self.world.at(worker.host.local, arrives)
+
+    async def _leave(self, held: Held[TaskHost, Action]) -> None:
+        if held.use.elsewhere is not None and held.lock.token is not None:
+            self._hand_on(held)
+        if held.use.here:
+            await super()._leave(held)
+        else:
+            self._say(held.worker, "has released it")
+
+    def _lock_of(self, worker: Worker[TaskHost], action: Action) -> Any:
+        if not self.plan.foreign:
+            return super()._lock_of(worker, action)
+        # Several holders may have the same chosen token.
+        told = super()._lost if action.kind == "given" else self._lost
+        return self.clients[worker.client].foreign_lock(action, told)
+
+    def _granted(self, worker: Worker[TaskHost], action: Action, lock: Any, asked: int) -> Grant:
+        """Record that a lock was acquired; check that its process had not deleted it."""
+        grant, host = super()._granted(worker, action, lock, asked), worker.host
+        # The client may have asked for a chosen token more than once.
+        if action.kind == "given":
+            grant.gave = frozenset()
+        deleted = self._deleted(grant)
+        if deleted is not None and deleted.by is host and 0 <= deleted.told < host.local and action.kind != "given":
+            self.world.violate(f"{grant.who} was given {grant.name}, which its own process had deleted")
+        if action.shown:
+            shown_token(lock)
+        return grant
+
+    def _released_at_last(self) -> None:
+        """End the grants of killed processes, and shorten the grants that were deleted by hand."""
+        super()._released_at_last()
+        # Only now: a paused process may have ended its grant before another process deleted the key.
+        for grant in self.checker.grants:
+            deleted = self._deleted(grant)
+            if deleted is not None:
+                if self.liveness is not None:
+                    self.liveness.spared.discard(grant)
+                    if self.deletions.spared(grant.token, grant.gave):
+                        self.liveness.missed[grant] = grant.end
+                grant.end = max(grant.start, min(grant.end, deleted.at))
+
+    def _deleted(self, grant: Grant) -> Deleted | None:
+        """Return the deletion that took the lock from its holder, if there was one."""
+        return self.deletions.of(grant.token, grant.gave, self.checker.quorum)

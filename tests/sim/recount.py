@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from redlatch import LockLost, LockStats, QuorumUnavailable
+from redlatch import LockStats, QuorumUnavailable
 
 from .plan import Action
 from .world import World
@@ -48,11 +48,6 @@ class Recount:
         lost = self._lost.setdefault((client, group_of(action)), [])
         if not any([lock is other for other in lost]):
             lost.append(lock)
-
-    def tell(self, client: int, action: Action, lock: Any, error: BaseException) -> None:
-        """Note the loss that an error tells of, if it does."""
-        if isinstance(error, LockLost):
-            self.lost(client, action, lock)
 
     def _of(self, client: int, action: Action) -> Counter[str]:
         return self._counts.setdefault((client, group_of(action)), Counter())

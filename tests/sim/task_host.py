@@ -6,6 +6,7 @@ import functools
 import importlib.metadata
 import select
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from redlatch import AsyncClient
@@ -152,8 +153,14 @@ class TaskHost(Host):
         return lost
 
     def end(self) -> None:
-        """Close all sockets that are still open when the schedule is over."""
+        """Close all tasks and sockets that are still open, about which the garbage collector would warn."""
         super().end()
+        for task in self.loop.tasks:
+            if not task.done():
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                # The errors of a task that is closed here do not matter.
+                with suppress(BaseException):
+                    task.get_coro().close()
         for connection in self._made:
             connection.far.close()
             # No client closes this end if none has taken it over.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import heapq
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any
 
@@ -87,6 +89,18 @@ def _shown(data: bytes) -> str:
     words = [word for word in data.split(b"\r\n") if word[:1] not in (b"$", b"*")]
     text = b" ".join(words).replace(b"\0", b"~").decode(errors="replace")
     return text if len(text) <= 600 else f"{text[:590]}...{len(text)}"
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Turn the garbage collector off: the seed does not decide what it finalizes, and when."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class Drifting:
