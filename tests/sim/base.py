@@ -18,6 +18,7 @@ from .host import Host
 from .logs import Logs
 from .master import Master
 from .network import Route
+from .outcome import Outcome
 from .parts import PERMITS, Planned, Use
 from .reports import Pairs, Reports
 from .world import MICROSECOND, World
@@ -239,12 +240,12 @@ class BaseSchedule(Generic[H, U]):
         self.checker.judge()
         self.reports.judge(self.checker.grants, self._deleted)
 
-    def _outcome(self) -> dict[str, Any]:
-        """Return the fields of every outcome."""
-        return {
-            "seed": self.plan.seed,
-            "wrong": tuple(self.world.wrong),
-            "digest": self.world.digest(),
-            "grants": len(self.checker.grants),
-            "trace": tuple(self.world.trace),
-        }
+    def _outcome(self, **counts: int) -> Outcome:
+        return Outcome(
+            seed=self.plan.seed,
+            wrong=tuple(self.world.wrong),
+            digest=self.world.digest(),
+            grants=len(self.checker.grants),
+            counts=counts,
+            trace=tuple(self.world.trace),
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .world import MILLISECOND, SECOND
 
@@ -59,6 +59,7 @@ class Outcome:
         wrong: the rules that it broke.
         digest: a hash of its history, the same for every run of the plan.
         grants: how many locks were acquired.
+        counts: how often something else happened, by its name.
         trace: a line for each event of interest, if tracing was on.
     """
 
@@ -66,6 +67,7 @@ class Outcome:
     wrong: tuple[str, ...]
     digest: str
     grants: int
+    counts: dict[str, int] = field(default_factory=dict)
     trace: tuple[str, ...] = ()
 
     def crash(self, patch: Patch) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -39,23 +38,12 @@ PATIENCE = 0.5
 MOST_STEPS = 80_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class Result(Outcome):
-    """The outcome of a schedule of tasks.
-
-    Attributes:
-        steps: how many events there were.
-    """
-
-    steps: int
-
-
-def simulate(seed: int) -> Result:
+def simulate(seed: int) -> Outcome:
     """Run the schedule of a seed."""
     return run(draw(seed))
 
 
-def run(plan: Plan, tracing: bool = False) -> Result:
+def run(plan: Plan, tracing: bool = False) -> Outcome:
     """Run a plan."""
     with without_collector():
         schedule = _Schedule(plan, tracing)
@@ -124,7 +112,7 @@ class _Schedule(ForeignUses):
             host.turned = alone.turned
         return alone
 
-    def run(self) -> Result:
+    def run(self) -> Outcome:
         """Run everything, and judge it."""
         world = self.world
         self._begin()
@@ -149,7 +137,7 @@ class _Schedule(ForeignUses):
         self._judge()
         for host in self.hosts:
             host.end()
-        return Result(**self._outcome(), steps=world.steps)
+        return self._outcome(events=world.steps)
 
     def _begin(self) -> None:
         """Schedule the faults and the movers, and start the tasks."""

@@ -1,10 +1,10 @@
-"""Makes a failing plan small: it leaves out every part without which the same rule still breaks."""
+"""Makes a failing plan small, and shows what happens in it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from .outcome import Outcome
@@ -14,7 +14,7 @@ P = TypeVar("P", bound=Planned[Any])
 
 
 def shrink(plan: P, run: Callable[[P], Outcome], seeds: int = 0) -> P:
-    """Return the smallest plan found that breaks the same rule; the plan itself if it breaks none.
+    """Leave out every part of a plan without which the same rule still breaks; return the plan if it breaks none.
 
     Args:
         run: runs a plan.
@@ -29,6 +29,28 @@ def shrink(plan: P, run: Callable[[P], Outcome], seeds: int = 0) -> P:
                 plan, smaller = candidate, True
                 break
     return plan
+
+
+def show(plan: P, run: Callable[..., Outcome], small: bool, seeds: int = 0) -> bool:
+    """Print what happens in a schedule, and the rules that it breaks; return whether it breaks any.
+
+    Args:
+        small: whether the plan is made small before.
+    """
+    if small:
+        plan = shrink(plan, run, seeds)
+    result = run(plan, tracing=True)
+    for field in fields(plan):
+        if field.name != "tasks":
+            print(f"{field.name}: {getattr(plan, field.name)}")
+    for number, (client, uses) in enumerate(plan.tasks):
+        for use in uses:
+            print(f"task {number} of client {client}: {use}")
+    print(*result.trace, sep="\n")
+    print(*[f"{number} {name}, " for name, number in result.counts.items()], f"digest {result.digest}", sep="")
+    for wrong in result.wrong:
+        print(f"WRONG: {wrong}")
+    return bool(result.wrong)
 
 
 def _seeded(plan: P, seeds: int) -> Iterator[P]:

@@ -21,8 +21,7 @@ def test_row_42_a_stopped_minority_delays_no_waiter(implementation: impl.Impleme
 
 
 def test_row_42_no_lock_stays_free_for_long_while_masters_are_silent(implementation: impl.Implementation) -> None:
-    wrong = []
-    seeds = SEEDS[implementation.name]
-    for _, _, _, failed in every(0, seeds, os.cpu_count() or 1, implementation.name, theme="stopped"):
-        wrong += failed
-    assert not wrong, f"python -m tests.sim --theme stopped --impl {implementation.name} --seed {wrong[0].seed}"
+    name = implementation.name
+    batches = every(0, SEEDS[name], os.cpu_count() or 1, name, theme="stopped")
+    wrong = [seed for batch in batches for seed, _ in batch.wrong]
+    assert not wrong, f"python -m tests.sim --theme stopped --impl {name} --seed {wrong[0]}"

@@ -32,28 +32,27 @@ def own_garbage() -> Iterator[None]:
     gc.collect()
 
 
+def check(
+    implementation: impl.Implementation, seeds: int, *options: str, foreign: bool = False, theme: str = ""
+) -> None:
+    """Check that no schedule of these options breaks a rule."""
+    name = implementation.name
+    batches = every(0, seeds, os.cpu_count() or 1, name, foreign, theme)
+    wrong = [seed for batch in batches for seed, _ in batch.wrong]
+    assert not wrong, " ".join(["python -m tests.sim --impl", name, *options, "--seed", str(wrong[0])])
+
+
 def test_no_schedule_breaks_a_rule(implementation: impl.Implementation) -> None:
-    wrong = []
-    for _, _, _, failed in every(0, SEEDS[implementation.name], os.cpu_count() or 1, implementation.name):
-        wrong += failed
-    assert not wrong, f"python -m tests.sim --impl {implementation.name} --seed {wrong[0].seed}"
+    check(implementation, SEEDS[implementation.name])
 
 
 def test_no_schedule_of_drop_ins_breaks_a_rule(implementation: impl.Implementation) -> None:
-    wrong = []
-    seeds = SEEDS[implementation.name] // 4
-    for _, _, _, failed in every(0, seeds, os.cpu_count() or 1, implementation.name, foreign=True):
-        wrong += failed
-    assert not wrong, f"python -m tests.sim --foreign --impl {implementation.name} --seed {wrong[0].seed}"
+    check(implementation, SEEDS[implementation.name] // 4, "--foreign", foreign=True)
 
 
 @pytest.mark.parametrize("theme", GUARDING)
 def test_no_schedule_about_the_guard_breaks_a_rule(implementation: impl.Implementation, theme: str) -> None:
-    wrong = []
-    seeds = SEEDS[implementation.name] // (50 if ALL else 25)
-    for _, _, _, failed in every(0, seeds, os.cpu_count() or 1, implementation.name, theme=theme):
-        wrong += failed
-    assert not wrong, f"python -m tests.sim --theme {theme} --impl {implementation.name} --seed {wrong[0].seed}"
+    check(implementation, SEEDS[implementation.name] // (50 if ALL else 25), f"--theme '{theme}'", theme=theme)
 
 
 @pytest.mark.parametrize("name", PLANS)

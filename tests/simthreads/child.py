@@ -1,6 +1,6 @@
 """Runs thread schedules in a child process; PYTHONPATH names the folders of the package and of the tests.
 
-`child.py FIRST LAST TOGETHER THEME [stop] [FILE:FIRST:LAST]` prints one line of JSON per batch (see `farm.Batch`).
+`child.py FIRST LAST TOGETHER THEME [stop] [FILE:FIRST:LAST]` prints one line of JSON per batch (see `sim.batches`).
 `child.py SEED show [small]` prints one schedule.
 """
 
@@ -11,7 +11,8 @@ import json
 import os
 import signal
 import sys
-from hashlib import blake2b
+from collections.abc import Iterator
+from dataclasses import asdict
 from types import FrameType
 
 # A smaller plan is a different schedule, so this many seeds are tried for each one.
@@ -37,34 +38,25 @@ def main(first: int, last: int, together: int, theme: str, stop: bool, mutant: s
         stop: whether to end at the first schedule that breaks a rule.
         mutant: the lines that are those of a mutant, as FILE:FIRST:LAST. A schedule in which it crashes breaks no rule.
     """
-    from sim.outcome import patch_of
+    from sim.batches import gather
+    from sim.outcome import Outcome, patch_of
 
     from simthreads.drawing import draw
     from simthreads.farm import ANY
     from simthreads.schedule import run
 
+    def results(seeds: range) -> Iterator[Outcome]:
+        for plan in map(draw, seeds):
+            signal.setitimer(signal.ITIMER_PROF, HANGS)
+            if theme in (ANY, plan.theme):
+                yield run(plan)
+
     signal.signal(signal.SIGPROF, _hang)
     for begin in range(first, last, together):
-        end = min(begin + together, last)
-        grants = points = switches = 0
-        digest = blake2b(digest_size=8)
-        wrong, crashed = [], []
-        for seed in range(begin, end):
-            signal.setitimer(signal.ITIMER_PROF, HANGS)
-            plan = draw(seed)
-            if theme not in (ANY, plan.theme):
-                continue
-            result = run(plan)
-            grants, points, switches = grants + result.grants, points + result.points, switches + result.switches
-            digest.update(result.digest.encode())
-            if mutant and (crash := result.crash(patch_of(mutant))):
-                crashed.append([seed, crash])
-            elif result.wrong:
-                wrong.append([seed, result.wrong[0]])
-                if stop:
-                    break
-        print(json.dumps([end - begin, grants, points, switches, digest.hexdigest(), wrong, crashed]), flush=True)
-        if wrong and stop:
+        seeds = range(begin, min(begin + together, last))
+        batch = gather(len(seeds), results(seeds), patch_of(mutant) if mutant else None, stop)
+        print(json.dumps(asdict(batch)), flush=True)
+        if batch.wrong and stop:
             return
 
 
@@ -74,29 +66,14 @@ def _hang(number: int, frame: FrameType | None) -> None:
     os._exit(1)
 
 
-def show(seed: int, small: bool) -> int:
-    """Print a schedule and the rules that it broke; return 1 if there are any, else 0."""
-    from sim.shrink import shrink
+def show(seed: int, small: bool) -> bool:
+    """Print a schedule and the rules that it breaks; return whether it breaks any."""
+    from sim import shrink
 
     from simthreads.drawing import draw
     from simthreads.schedule import run
 
-    plan = draw(seed)
-    if small:
-        plan = shrink(plan, run, TRIES)
-    result = run(plan, tracing=True)
-    print(f"seed {plan.seed}: {plan.theme}, masters {plan.masters}, clients {plan.clients}, {plan.choice}")
-    print(f"  {plan.far_us} us away, {plan.tick_ns} ns a point, dialled before: {plan.dialled}")
-    for number, (client, uses) in enumerate(plan.tasks):
-        for use in uses:
-            print(f"  thread {number} of client {client}: {use}")
-    for item in (*plan.faults, *plan.interrupts, *([plan.ending] if plan.ending else [])):
-        print(f"  {item}")
-    print(*result.trace, sep="\n")
-    print(f"{result.points} points, {result.switches} switches, digest {result.digest}")
-    for wrong in result.wrong:
-        print(f"WRONG: {wrong}")
-    return int(bool(result.wrong))
+    return shrink.show(draw(seed), run, small, TRIES)
 
 
 if __name__ == "__main__":

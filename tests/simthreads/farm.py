@@ -10,32 +10,32 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from sim.batches import Batch
 
 TESTS = Path(__file__).parents[1]
 TOGETHER = 100  # seeds in one batch
 ANY = "any"  # theme
 
 
-@dataclass(frozen=True)
-class Batch:
-    """The results of some schedules.
+def child(package: Path, *args: object) -> subprocess.Popen[str]:
+    """Start `child.py` with arguments."""
+    return subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("child.py")), *map(str, args)],
+        env=os.environ | {"PYTHONPATH": f"{package}{os.pathsep}{TESTS}", "PYTHONHASHSEED": "0"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
 
-    Attributes:
-        schedules, grants, points, switches: totals.
-        digest: a hash of all their histories.
-        wrong: (seed, rule) for each schedule that broke a rule.
-        crashed: the same for each schedule in which the package crashed, if these are not in `wrong`.
-    """
 
-    schedules: int
-    grants: int
-    points: int
-    switches: int
-    digest: str
-    wrong: list[tuple[int, str]]
-    crashed: list[tuple[int, str]]
+def show(package: Path, small: bool, seed: int) -> int:
+    """Print a schedule and the rules that it breaks; return 1 if it breaks any, else 0."""
+    with child(package, seed, "show", *["small"] * small) as shown:
+        assert shown.stdout is not None
+        for line in shown.stdout:
+            print(line, end="")
+    return shown.returncode
 
 
 def stream(
@@ -52,22 +52,17 @@ def stream(
     Raises:
         RuntimeError: the process failed.
     """
-    command = [str(Path(__file__).with_name("child.py")), str(first), str(first + seeds), str(TOGETHER), theme]
-    with subprocess.Popen(
-        [sys.executable, *command, *["stop"] * stop, *[mutant] * bool(mutant)],
-        env=os.environ | {"PYTHONPATH": f"{package}{os.pathsep}{TESTS}", "PYTHONHASHSEED": "0"},
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as child:
-        assert child.stdout is not None
+    flags = [*["stop"] * stop, *[mutant] * bool(mutant)]
+    with child(package, first, first + seeds, TOGETHER, theme, *flags) as running:
+        assert running.stdout is not None
         try:
-            for line in child.stdout:
-                yield Batch(*json.loads(line))
+            for line in running.stdout:
+                yield Batch(**json.loads(line))
         except GeneratorExit:
-            child.kill()
+            running.kill()
             raise
-    if child.returncode:
-        raise RuntimeError(f"seeds {first} to {first + seeds - 1}: the process that ran them gave {child.returncode}")
+    if running.returncode:
+        raise RuntimeError(f"seeds {first} to {first + seeds - 1}: the process that ran them gave {running.returncode}")
 
 
 def every(first: int, seeds: int, jobs: int, package: Path) -> Iterator[Batch]:

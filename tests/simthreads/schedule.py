@@ -6,7 +6,6 @@ import logging
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
@@ -40,19 +39,7 @@ CLOSE_NS = 3 * SECOND
 CHILD_PATIENCE = 5.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Result(Outcome):
-    """The outcome of a schedule of threads.
-
-    Attributes:
-        points, switches: how often a thread could have been preempted, and was.
-    """
-
-    points: int
-    switches: int
-
-
-def run(plan: Plan, tracing: bool = False) -> Result:
+def run(plan: Plan, tracing: bool = False) -> Outcome:
     """Run a plan."""
     report = sys.unraisablehook
     sys.unraisablehook = partial(_report_unraisable, report)
@@ -148,7 +135,7 @@ class _Schedule(ThreadUses):
 
     # --- phases --------------------------------------------------------------------------------------------
 
-    def run(self) -> Result:
+    def run(self) -> Outcome:
         world, plan, kernel = self.world, self.plan, self.kernel
         if plan.dialled:
             for client, host in zip(self.clients, self.hosts, strict=True):
@@ -183,7 +170,7 @@ class _Schedule(ThreadUses):
         self._close_all()
         self._judge()
         self._count_losses()
-        return Result(**self._outcome(), points=kernel.points, switches=kernel.switches)
+        return self._outcome(points=kernel.points, switches=kernel.switches)
 
     def _count_losses(self) -> None:
         """Compare what clients count with what their threads were told, where each loss is told by one call."""
