@@ -122,7 +122,7 @@ class BaseSchedule(Generic[H, U]):
     def _lock_of(self, worker: Worker[H], use: U) -> Any:
         """Make the lock of a use."""
         face, name, ttl = self.clients[worker.client], use.names[0], use.ttl
-        common = self._common_options(use)
+        common = self._options(use)
         if use.kind == "multi":
             return face.multi_lock(use.names, ttl, **common)
         if use.kind == "rlock":
@@ -141,7 +141,7 @@ class BaseSchedule(Generic[H, U]):
         assert use.kind in ("plain", "fence", "fair"), use.kind
         return face.lock(name, ttl, fence=use.kind == "fence", fair=use.kind == "fair", **options)
 
-    def _common_options(self, use: U) -> dict[str, Any]:
+    def _options(self, use: U) -> dict[str, Any]:
         """Return the options of every lock."""
         return {}
 

@@ -210,16 +210,7 @@ class History:
             for index in range(story.masters)
         ]
         self.hosts = [
-            TaskHost(
-                world,
-                number,
-                self.masters,
-                Drifting(SECOND, 1.0),
-                Drifting(int(ahead * SECOND), 1.0),
-                0.0,
-                self._killed,
-            )
-            for number, ahead in enumerate(story.clients)
+            TaskHost(world, number, self.masters, self._killed, ahead) for number, ahead in enumerate(story.clients)
         ]
         for host in self.hosts:
             host.routes = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -119,10 +118,6 @@ class ForeignUses(TaskUses):
         super().__init__(*args)
         self.deletions = Deletions()
 
-    def _start(self, host: TaskHost, work: Callable[[], Any], number: int = -1) -> None:
-        """Start a task in a process."""
-        raise NotImplementedError
-
     async def _use(self, worker: Worker[TaskHost], action: Action) -> None:
         await (self._delete(worker, action) if action.kind == DELETE else super()._use(worker, action))
 
@@ -162,13 +157,11 @@ class ForeignUses(TaskUses):
         # If the process was paused, its local time is later than the world's time.
         self.world.at(worker.host.local, arrives)
 
-    async def _leave(self, held: Held[TaskHost, Action]) -> None:
+    async def _release(self, held: Held[TaskHost, Action]) -> None:
         if held.use.elsewhere is not None and held.lock.token is not None:
             self._hand_on(held)
         if held.use.here:
-            await super()._leave(held)
-        else:
-            self._say(held.worker, "has released it")
+            await super()._release(held)
 
     def _lock_of(self, worker: Worker[TaskHost], action: Action) -> Any:
         if not self.plan.foreign:

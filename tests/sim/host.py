@@ -23,6 +23,8 @@ TEXTS = {script.sha: script.text for script in SCRIPTS}
 
 T = TypeVar("T")
 
+Killed = Callable[["Host"], object]
+
 
 class Host:
     """One process.
@@ -43,13 +45,7 @@ class Host:
     local: int
 
     def __init__(
-        self,
-        world: World,
-        number: int,
-        masters: list[Master],
-        clock: Drifting,
-        wall: Drifting,
-        killed: Callable[[Host], object],
+        self, world: World, number: int, masters: list[Master], clock: Drifting, wall: Drifting, killed: Killed
     ) -> None:
         self.world = world
         self.number = number

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 # The kinds of locks, grouped by which kinds may share a name.
@@ -74,14 +74,9 @@ class Use:
 
     def plainer(self) -> Iterator[Self]:
         """Yield uses with less to do, and this one."""
-        yield replace(self, timeout=None)
-        yield replace(self, renew=False)
-        yield replace(self, watch=False)
-        yield replace(self, pause=0.0)
-        yield replace(self, hold=0.0)
-        yield replace(self, wait=True)
-        yield replace(self, asks=False)
-        yield replace(self, leaves=False)
+        for field in fields(self):
+            if field.default is not MISSING:
+                yield replace(self, **{field.name: field.default})
 
     def asking(self, chance: random.Random, share: float) -> Self:
         """Let the holder ask whether it has the lock, with this probability, or the release end a ``with``."""

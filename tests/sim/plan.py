@@ -53,12 +53,9 @@ class Action(Use):
 
     def plainer(self) -> Iterator[Self]:
         """Yield actions with less to do, and this one."""
-        yield replace(self, cancel=None)
-        yield replace(self, extends=())
         yield from [replace(self, extends=fewer) for fewer in without_one(self.extends)]
         yield replace(self, extends=tuple(replace(one, patience=None) for one in self.extends))
         yield replace(self, extends=tuple(replace(one, strays=()) for one in self.extends))
-        yield replace(self, elsewhere=None, here=True)
         yield replace(self, shown=False, elsewhere=None, here=True)
         yield from super().plainer()
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -16,12 +14,11 @@ from .checker import Checker
 from .drawing import draw
 from .faults import Faults
 from .foreign import ForeignUses, SimForeign
-from .host import Host
 from .liveness import Liveness
 from .logs import taken
 from .master import Master
 from .moving import Moves
-from .outcome import LOST_ATTEMPTS, SPAN_NS, Outcome, told
+from .outcome import LOST_ATTEMPTS, SPAN_NS, Outcome
 from .plan import Plan
 from .recount import Recount
 from .task_host import SimClient, TaskHost
@@ -61,15 +58,7 @@ class _Schedule(ForeignUses):
             for index, (kind, pushes, rate) in enumerate(plan.masters)
         ]
         hosts = [
-            TaskHost(
-                world,
-                number,
-                masters,
-                Drifting(SECOND, rate),
-                Drifting(int(ahead * SECOND), 1.0),
-                plan.pauses,
-                self._killed,
-            )
+            TaskHost(world, number, masters, self._killed, ahead, rate, plan.pauses)
             for number, (rate, ahead, _, _) in enumerate(plan.clients)
         ]
         super().__init__(plan, world, checker, masters, hosts)
@@ -92,8 +81,6 @@ class _Schedule(ForeignUses):
                 [masters[index] for index in plan.lists[0]] if plan.lists else masters, self.default_ttl, since_us
             )
         self.alone = self._watch_the_only_master() if plan.alone else None
-        # By number: the process of each task that has not ended.
-        self.working: dict[int, TaskHost] = {}
 
     def _know_masters(self) -> None:
         """Tell the processes which masters they use, and how."""
@@ -185,22 +172,3 @@ class _Schedule(ForeignUses):
         if any(action.kind == "given" for action in plan.uses()):
             longer += LOST_ATTEMPTS * plan.ttl
         return SPAN_NS + int(longer * SECOND)
-
-    # --- the clients' actions ------------------------------------------------------------------------------
-
-    def _start(self, host: TaskHost, work: Callable[[], Any], number: int = -1) -> None:
-        def begin() -> None:
-            task = host.loop.create_task(work())
-            task.add_done_callback(partial(self._ended, host, number))
-
-        host.loop.call_soon(begin)
-
-    def _killed(self, host: Host) -> None:
-        for number in [number for number, other in self.working.items() if other is host]:
-            del self.working[number]
-
-    def _ended(self, host: TaskHost, number: int, task: asyncio.Task[None]) -> None:
-        self.working.pop(number, None)
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self.world.violate(f"{host.name}: {told(error)}")

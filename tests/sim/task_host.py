@@ -15,7 +15,7 @@ from redlatch.masters.master import Master as Address
 from redlatch.wire.connect import Connection as Dialled
 from redlatch.wire.connect import longer
 
-from .host import Host
+from .host import Host, Killed
 from .loop import SimLoop
 from .master import Master
 from .network import Connection
@@ -39,6 +39,8 @@ class TaskHost(Host):
     """One process with an event loop. It can be paused anywhere.
 
     Args:
+        ahead: by how many seconds its wall clock is ahead.
+        rate: the rate of its other clock.
         pauses: the probability that the process pauses after a step.
 
     Attributes:
@@ -53,12 +55,13 @@ class TaskHost(Host):
         world: World,
         number: int,
         masters: list[Master],
-        clock: Drifting,
-        wall: Drifting,
-        pauses: float,
-        killed: Callable[[Host], object],
+        killed: Killed,
+        ahead: float = 0.0,
+        rate: float = 1.0,
+        pauses: float = 0.0,
     ) -> None:
-        super().__init__(world, number, masters, clock, wall, killed)
+        wall = Drifting(int(ahead * SECOND), 1.0)
+        super().__init__(world, number, masters, Drifting(SECOND, rate), wall, killed)
         self.pauses = pauses
         self.local = 0
         self.dials_patiently = False

@@ -15,8 +15,10 @@ from redlatch.quorum.losses import KEY_GONE
 from .alone import Alone
 from .base import Held, Worker
 from .grants import Grant
+from .host import Host
 from .liveness import Liveness
-from .plan import FOREIGN, Action, Plan
+from .outcome import told
+from .plan import Action, Plan
 from .recount import Recount, group_of
 from .task_host import TaskHost
 from .using import UsingSchedule
@@ -31,6 +33,7 @@ class TaskUses(UsingSchedule[TaskHost, Action]):
         recount: a second count of what the clients count, if they count.
         liveness: the rule of liveness, if it holds.
         alone: the rule for a single master, if it holds.
+        working: by number, the process of each task that has not ended.
     """
 
     EXIT = "__aexit__"
@@ -38,6 +41,27 @@ class TaskUses(UsingSchedule[TaskHost, Action]):
     recount: Recount | None
     liveness: Liveness | None
     alone: Alone | None
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.working: dict[int, TaskHost] = {}
+
+    def _start(self, host: TaskHost, work: Callable[[], Any], number: int = -1) -> None:
+        def begin() -> None:
+            task = host.loop.create_task(work())
+            task.add_done_callback(partial(self._ended, host, number))
+
+        host.loop.call_soon(begin)
+
+    def _killed(self, host: Host) -> None:
+        for number in [number for number, other in self.working.items() if other is host]:
+            del self.working[number]
+
+    def _ended(self, host: TaskHost, number: int, task: asyncio.Task[None]) -> None:
+        self.working.pop(number, None)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.world.violate(f"{host.name}: {told(error)}")
 
     async def _work(self, worker: Worker[TaskHost], actions: tuple[Action, ...]) -> None:
         task = asyncio.current_task()
@@ -68,9 +92,8 @@ class TaskUses(UsingSchedule[TaskHost, Action]):
         return await call(*args, **named)
 
     @contextmanager
-    def _counted(self, worker: Worker[TaskHost], action: Action, number: int, asked: int) -> Iterator[list[Any]]:
-        """Record that a task waits for locks, and count them; the caller appends the locks that it acquires."""
-        wait, won = None, list[Any]()
+    def _counted(self, worker: Worker[TaskHost], action: Action, asked: int) -> Iterator[list[Any]]:
+        wait, won, number = None, list[Any](), len(set(action.names))
         timeout = 0.0 if action.kind == "many" else action.timeout
         if self.liveness is not None:
             who = worker.host.name
@@ -90,26 +113,8 @@ class TaskUses(UsingSchedule[TaskHost, Action]):
                 if action.kind == "many":
                     self.liveness.waits.remove(wait)
 
-    async def _acquired(self, worker: Worker[TaskHost], action: Action, lock: Any, asked: int) -> bool:
-        waits = action.kind in ("plain", "fence", "rlock", "fair", *FOREIGN)
-        if waits:
-            self.checker.waits(action.names[0], worker.name, asked)
-        names = lock.names if action.kind == "multi" else [lock.name]
-        try:
-            with self._counted(worker, action, len(names), asked) as won:
-                if await lock.acquire(timeout=action.timeout):
-                    won += names
-            return bool(won)
-        finally:
-            if waits and lock.remaining() <= 0:
-                self.checker.leaves(action.names[0], worker.name)
-
-    async def _acquired_many(self, worker: Worker[TaskHost], action: Action, asked: int) -> list[Any]:
-        face = self.clients[worker.client]
-        with self._counted(worker, action, len(set(action.names)), asked) as won:
-            locks = await face.acquire_many(action.names, action.ttl, group=group_of(action))
-            won += [lock for lock in locks if lock is not None]
-        return locks  # type: ignore[no-any-return]
+    def _gave_up(self, lock: Any) -> bool:
+        return bool(lock.remaining() <= 0)
 
     async def _extend(self, held: Held[TaskHost, Action]) -> None:
         """Extend the lock as often as planned. A failed or cancelled extension does not prevent the next one."""
@@ -164,14 +169,6 @@ class TaskUses(UsingSchedule[TaskHost, Action]):
             who = f"{held.worker.name} of {held.host.name}"
             self.world.violate(f"{who} has released the whole of {held.lock.name}")
 
-    async def _leave(self, held: Held[TaskHost, Action]) -> None:
-        try:
-            await self._release(held)
-        except LockLost as error:
-            self._hears(held, error)
-            raise
-        self._say(held.worker, "has released it")
-
     # --- checks --------------------------------------------------------------------------------------------
 
     def _executed(self, index: int, words: list[bytes], reply: Any) -> None:
@@ -206,7 +203,7 @@ class TaskUses(UsingSchedule[TaskHost, Action]):
     def _parts(self, action: Action, lock: Any) -> list[Any]:
         return lock._locks if action.kind == "multi" else [lock.lock if action.kind == "rlock" else lock]
 
-    def _common_options(self, action: Action) -> dict[str, Any]:
+    def _options(self, action: Action) -> dict[str, Any]:
         return {"group": group_of(action)}
 
     def _watch_options(self, worker: Worker[TaskHost], action: Action) -> dict[str, Any]:

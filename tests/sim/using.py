@@ -7,6 +7,7 @@ suspends the coroutine: each one blocks the thread instead (see `simthreads.sche
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, ClassVar
 
@@ -23,30 +24,28 @@ class UsingSchedule(BaseSchedule[H, U]):
     # How a ``with`` ends.
     EXIT: ClassVar = "__exit__"
 
-    # --- what differs between tasks and threads --------------------------------------------------------------
+    # --- what differs between tasks and threads ----------------------------------------------------------------
 
     async def _sleep(self, seconds: float) -> None:
         raise NotImplementedError
 
     async def _call(self, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
         """Call the package; return its result."""
-        raise NotImplementedError
+        return call(*args, **named)
 
     async def _surely(self, call: Callable[..., Any]) -> Any:
         """Call the package to release a lock."""
         return await self._call(call)
 
-    async def _acquired(self, worker: Worker[H], use: U, lock: Any, asked: int) -> bool:
-        raise NotImplementedError
+    def _counted(self, worker: Worker[H], use: U, asked: int) -> AbstractContextManager[list[Any]]:
+        """Record that a lock is acquired. The list gets an item for each name that was acquired."""
+        return nullcontext([])
 
-    async def _acquired_many(self, worker: Worker[H], use: U, asked: int) -> list[Any]:
-        raise NotImplementedError
+    def _gave_up(self, lock: Any) -> bool:
+        """Return whether nobody waits for a lock any more after its acquire."""
+        return True
 
     async def _extend(self, held: Held[H, U]) -> None:
-        raise NotImplementedError
-
-    async def _leave(self, held: Held[H, U]) -> None:
-        """Release the lock at the end of its use."""
         raise NotImplementedError
 
     def _must_renew(self, use: U) -> bool:
@@ -97,7 +96,8 @@ class UsingSchedule(BaseSchedule[H, U]):
             raise
         finally:
             self._released(held)
-            await self._leave(held)
+            await self._release(held)
+            self._say(worker, "has released it")
 
     async def _use_many(self, worker: Worker[H], use: U) -> None:
         """Acquire many locks at once, hold those that were free, and release them."""
@@ -113,6 +113,26 @@ class UsingSchedule(BaseSchedule[H, U]):
             with self.reports.call("release_many", worker.host, pairs, use.wait) as calls:
                 released = await self._surely(partial(face.release_many, locks, wait=use.wait))
                 keep_true(calls, locks, released)
+
+    async def _acquired(self, worker: Worker[H], use: U, lock: Any, asked: int) -> bool:
+        waits = use.kind in ("plain", "fence", "rlock", "fair", "given", "signalled")
+        if waits:
+            self.checker.waits(use.names[0], worker.name, asked)
+        try:
+            with self._counted(worker, use, asked) as won:
+                if await self._call(lock.acquire, timeout=use.timeout):
+                    won += set(use.names)
+            return bool(won)
+        finally:
+            if waits and self._gave_up(lock):
+                self.checker.leaves(use.names[0], worker.name)
+
+    async def _acquired_many(self, worker: Worker[H], use: U, asked: int) -> list[Any]:
+        with self._counted(worker, use, asked) as won:
+            acquire = self.clients[worker.client].acquire_many
+            locks: list[Any] = await self._call(acquire, use.names, use.ttl, **self._options(use))
+            won += [lock for lock in locks if lock is not None]
+        return locks
 
     async def _extend_many(self, held: Held[H, U], locks: list[Any], *ttl: float) -> None:
         with self.reports.call("extend_many", held.host, held.pairs) as calls:
@@ -137,15 +157,22 @@ class UsingSchedule(BaseSchedule[H, U]):
         return str(lock.name)
 
     async def _release(self, held: Held[H, U]) -> None:
+        """Release the lock at the end of its use."""
         lock, waits = held.lock, held.use.waits
         release = lock.release if waits else partial(lock.release, wait=False)
         if held.use.leaves:
             release = partial(getattr(lock, self.EXIT), None, None, None)
-        with self.reports.call("release", held.host, held.pairs, waits):
-            await self._let_go(held, release)
+        try:
+            with self.reports.call("release", held.host, held.pairs, waits):
+                await self._let_go(held, release)
+        except LockLost as error:
+            self._hears(held, error)
+            raise
 
     async def _let_go(self, held: Held[H, U], release: Callable[[], Any]) -> None:
         await self._surely(release)
+
+    # --- checks ----------------------------------------------------------------------------------------------
 
     async def _look(self, held: Held[H, U]) -> None:
         """Check at the end of a hold that the lock is renewed, or that its loss was reported."""

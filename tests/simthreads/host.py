@@ -7,15 +7,13 @@ from typing import Any, TypeVar
 
 from sim import network
 from sim.host import Host
-from sim.master import Master
 from sim.network import Connection
-from sim.world import Drifting
 
 from redlatch import Client
 from redlatch.wire import connect, scripting
 
 from . import fakes
-from .kernel import Kernel, SimWorld, Thread
+from .kernel import Kernel, Thread
 
 T = TypeVar("T")
 
@@ -49,22 +47,13 @@ class ThreadHost(Host):
         pid: its process id, which changes at a fork.
     """
 
-    def __init__(
-        self,
-        world: SimWorld,
-        kernel: Kernel,
-        number: int,
-        masters: list[Master],
-        clock: Drifting,
-        wall: Drifting,
-        killed: Callable[[Host], object],
-    ) -> None:
+    def __init__(self, kernel: Kernel, *args: Any) -> None:
         self.kernel = kernel
-        super().__init__(world, number, masters, clock, wall, killed)
+        super().__init__(*args)
         self.idents = Idents()
         self.threads: list[Thread] = []
         self.finalizing = False
-        self.pid = 100 * (number + 1)
+        self.pid = 100 * (self.number + 1)
         self.paused_until = 0
         self.ended: Callable[[Thread], object] = _nothing
         self.clients: list[ThreadClient] = []

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
 
 from sim.parts import Planned
 from sim.parts import Use as SharedUse
@@ -44,11 +42,6 @@ class Use(SharedUse):
     """
 
     extend: bool = False
-
-    def plainer(self) -> Iterator[Self]:
-        """Yield uses with less to do, and this one."""
-        yield replace(self, extend=False)
-        yield from super().plainer()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ import logging
 import sys
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
 
@@ -85,7 +86,7 @@ class _Schedule(ThreadUses):
             for index, (kind, pushes) in enumerate(plan.masters)
         ]
         hosts = [
-            ThreadHost(world, self.kernel, number, masters, Drifting(SECOND, 1.0), Drifting(0, 1.0), self._killed)
+            ThreadHost(self.kernel, world, number, masters, Drifting(SECOND, 1.0), Drifting(0, 1.0), self._killed)
             for number in range(len(plan.clients))
         ]
         super().__init__(plan, world, checker, masters, hosts)
@@ -302,16 +303,12 @@ class _Shown:
         return iter(self._items)
 
 
-class _only:
+@contextmanager
+def _only(module: Any, name: str, item: Any) -> Iterator[None]:
     """Reduce a global set of the package to the object of one process, as that process would see it."""
-
-    def __init__(self, module: Any, name: str, item: Any) -> None:
-        self._module, self._name, self._item = module, name, item
-
-    def __enter__(self) -> None:
-        self._all = getattr(self._module, self._name)
-        mine = [self._item] if self._item in self._all else []
-        setattr(self._module, self._name, _Shown(self._all, mine))
-
-    def __exit__(self, *_: object) -> None:
-        setattr(self._module, self._name, self._all)
+    whole = getattr(module, name)
+    setattr(module, name, _Shown(whole, [item] if item in whole else []))
+    try:
+        yield
+    finally:
+        setattr(module, name, whole)

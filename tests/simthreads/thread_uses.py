@@ -75,9 +75,6 @@ class ThreadUses(UsingSchedule[ThreadHost, Use]):
         if seconds:
             self.kernel.sleep(int(seconds * SECOND))
 
-    async def _call(self, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
-        return call(*args, **named)
-
     async def _surely(self, call: Callable[..., Any]) -> Any:
         return self._insist(call)
 
@@ -103,19 +100,6 @@ class ThreadUses(UsingSchedule[ThreadHost, Use]):
                 f"{worker.host.name}: {what} of {worker.name} took {took / MILLISECOND:.3f} ms, and all masters answer"
             )
 
-    async def _acquired(self, worker: Worker[ThreadHost], use: Use, lock: Any, asked: int) -> bool:
-        waits = use.kind in ("plain", "fence", "rlock", "fair")
-        if waits:
-            self.checker.waits(use.names[0], worker.name, asked)
-        try:
-            return bool(lock.acquire(timeout=use.timeout))
-        finally:
-            if waits:
-                self.checker.leaves(use.names[0], worker.name)
-
-    async def _acquired_many(self, worker: Worker[ThreadHost], use: Use, asked: int) -> list[Any]:
-        return self.clients[worker.client].acquire_many(use.names, use.ttl)  # type: ignore[no-any-return]
-
     async def _extend(self, held: Held[ThreadHost, Use]) -> None:
         if held.use.extend:
             self._say(held.worker, "extends it")
@@ -130,13 +114,12 @@ class ThreadUses(UsingSchedule[ThreadHost, Use]):
         # Its name is a property of the package, with points.
         return "the lock"
 
-    async def _leave(self, held: Held[ThreadHost, Use]) -> None:
+    async def _release(self, held: Held[ThreadHost, Use]) -> None:
         try:
-            await self._release(held)
+            await super()._release(held)
         except LockError:
             if held.use.hold < held.use.ttl and self.plan.quiet():
                 raise
-        self._say(held.worker, "has released it")
 
     async def _let_go(self, held: Held[ThreadHost, Use], release: Callable[[], Any]) -> None:
         try:
