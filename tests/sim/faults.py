@@ -50,21 +50,18 @@ class Faults:
 
     def reset(self, client: int, master: int) -> None:
         """Break a connection."""
-        for connection in list(self._hosts[client].connections):
-            if connection.master.index == master:
-                connection.reset()
+        for connection in self._hosts[client].connections_to(master):
+            connection.reset()
 
     def cut(self, client: int, master: int, after: int) -> None:
         """Break a connection after `after` more bytes."""
-        for connection in list(self._hosts[client].connections):
-            if connection.master.index == master:
-                connection.cut_after = after
+        for connection in self._hosts[client].connections_to(master):
+            connection.cut_after = after
 
     def hold_up(self, client: int, master: int, seconds: float, _: int = -1) -> None:
         """Delay what the client sends on its present connection; a new connection is not affected."""
-        for connection in list(self._hosts[client].connections):
-            if connection.master.index == master:
-                connection.hold_up(int(seconds * SECOND))
+        for connection in self._hosts[client].connections_to(master):
+            connection.hold_up(int(seconds * SECOND))
 
     def late_raise(self, client: int, master: int, seconds: float, cut: int, rest: float) -> None:
         """Delay the next raise of a horizon that the client sends.
@@ -77,9 +74,8 @@ class Faults:
 
     def astray(self, client: int, master: int, seconds: float, left: int) -> None:
         """Break the client's end of a connection; the master later reads the bytes in transit, or `left` of them."""
-        for connection in list(self._hosts[client].connections):
-            if connection.master.index == master:
-                connection.go_astray(int(seconds * SECOND), left)
+        for connection in self._hosts[client].connections_to(master):
+            connection.go_astray(int(seconds * SECOND), left)
 
     def touch(self, master: int) -> None:
         """Touch the keys of all locks, which keep their tokens, as a late extension does."""

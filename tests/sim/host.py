@@ -141,6 +141,10 @@ class Host:
             self.note_end(connection)
         return lost
 
+    def connections_to(self, index: int) -> list[Connection]:
+        """Return the connections to a master."""
+        return [connection for connection in self.connections if connection.master.index == index]
+
     def note_end(self, connection: Connection) -> None:
         """Record when a connection ended."""
         self.left[connection.master.index].append((self.world.now, connection.memory))

@@ -11,7 +11,6 @@ from redlatch import Guard, Handoff
 from .alone import Alone
 from .base import Worker
 from .checker import Checker
-from .drawing import draw
 from .faults import Faults
 from .foreign import ForeignUses, SimForeign
 from .liveness import Liveness
@@ -33,11 +32,6 @@ PATIENCE = 0.5
 # A schedule with more events is an endless loop. The longest of 700,000 schedules had 43,000 events: three processes
 # polled masters that do not push, while the locks of killed processes lasted 18 s.
 MOST_STEPS = 80_000
-
-
-def simulate(seed: int) -> Outcome:
-    """Run the schedule of a seed."""
-    return run(draw(seed))
 
 
 def run(plan: Plan, tracing: bool = False) -> Outcome:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import types
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -22,7 +23,6 @@ from .plan import Action, Plan
 from .recount import Recount, group_of
 from .task_host import TaskHost
 from .using import UsingSchedule
-from .watched import Watched
 from .world import SECOND
 
 
@@ -123,9 +123,8 @@ class TaskUses(UsingSchedule[TaskHost, Action]):
             if extension.pause:
                 await asyncio.sleep(extension.pause)
             for index, seconds, left in extension.strays:
-                for connection in held.host.connections:
-                    if connection.master.index == index:
-                        connection.strays = int(seconds * SECOND), left
+                for connection in held.host.connections_to(index):
+                    connection.strays = int(seconds * SECOND), left
             try:
                 async with asyncio.timeout(extension.patience):
                     await self._extend_to(held, extension.ttl)
@@ -155,7 +154,7 @@ class TaskUses(UsingSchedule[TaskHost, Action]):
                 before[hold] = hold.lease.asked_ns, hold.deadline_ns
 
         with self.reports.call("extend", held.host, held.pairs):
-            await Watched(held.lock.extend(ttl), look)
+            await watched(held.lock.extend(ttl), look)
 
     async def _extend_many(self, held: Held[TaskHost, Action], locks: list[Any], *_: float) -> None:
         for extension in held.use.extends:
@@ -245,3 +244,23 @@ class TaskUses(UsingSchedule[TaskHost, Action]):
         super()._end(grant, host, lock)
         if self.alone is not None:
             self.alone.ends(grant, host)
+
+
+@types.coroutine
+def watched(coroutine: Coroutine[Any, Any, Any], look: Callable[[], None]) -> Generator[Any, Any, Any]:
+    """Await a coroutine; call `look` whenever it waits for something, and when it has ended."""
+    step = partial(coroutine.send, None)
+    while True:
+        try:
+            awaited = step()
+        except StopIteration as end:
+            return end.value
+        finally:
+            look()
+        try:
+            yield awaited
+        except BaseException as error:
+            # The coroutine handles its own cancellation.
+            step = partial(coroutine.throw, error)
+        else:
+            step = partial(coroutine.send, None)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -19,13 +17,6 @@ SLOWER = 10 if "libasan" in os.environ.get("LD_PRELOAD", "") else 1
 # How many histories run on the compiled build; a third of them on the other one.
 HISTORIES = int(os.environ.get("REDLATCH_HISTORIES", "80" if ALL else "25"))
 SEEDS = {"c": HISTORIES // SLOWER, "python": HISTORIES // 3 // SLOWER}
-
-
-@pytest.fixture(autouse=True)
-def own_garbage() -> Iterator[None]:
-    """Collect the clients of a history here, some of them killed, and not in a test that looks at garbage."""
-    yield
-    gc.collect()
 
 
 def test_no_history_loses_a_call_or_a_count(implementation: impl.Implementation) -> None:

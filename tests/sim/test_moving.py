@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -16,13 +14,6 @@ from sim.themes_moving import LAST, STEPS
 
 # The delays of a write whose mover has crashed; a master refuses one that is older than five seconds.
 LATE = (0.001, 1.0, 4.0, 6.0)
-
-
-@pytest.fixture(autouse=True)
-def own_garbage() -> Iterator[None]:
-    """Collect the clients of a schedule here, and not in a test that looks at garbage."""
-    yield
-    gc.collect()
 
 
 @pytest.mark.parametrize("how", ["before", "after", "late"])

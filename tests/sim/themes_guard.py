@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from redlatch.votes.scripts import KEPT_MS
 
-from .parts import FAMILIES, RENEWABLE, WAYS, Fault, in_order
+from .parts import FAMILIES, RENEWABLE, WAYS, Fault, draw_fault, in_order
 from .plan import Action, Extension, Plan
 
 KINDS = ("valkey", "redis", "old")
@@ -300,5 +300,4 @@ def _forgets(chance: random.Random, ttl: float, ways: tuple[str, ...]) -> Fault:
         "swap": (0, 0.0),
         "restart": (0, down),
     }
-    what = chance.choice(ways)
-    return Fault(chance.uniform(0, 2 * ttl), what, details[what])
+    return draw_fault(chance, [(what, details[what]) for what in ways], 2 * ttl)

@@ -46,7 +46,7 @@ def moving(chance: random.Random, plan: Plan) -> Plan:
     ]
     faults = [_fault(chance, masters, clients, ttl) for _ in range(chance.choice((0, 0, 1, 2)))]
     if chance.random() < 0.4:
-        faults += _forgets(chance, lists)
+        faults.append(_forgets(chance, lists))
     moves = [_move(chance, masters) for _ in range(chance.choice((1, 1, 2, 3)))]
     return replace(
         plan,
@@ -91,14 +91,10 @@ def _fault(chance: random.Random, masters: int, clients: int, ttl: float) -> Fau
     return draw_fault(chance, kinds, QUIET)
 
 
-def _forgets(chance: random.Random, lists: tuple[tuple[int, ...], ...]) -> list[Fault]:
+def _forgets(chance: random.Random, lists: tuple[tuple[int, ...], ...]) -> Fault:
     """Draw that one master of the lists with several masters forgets."""
     several = [master for listed in lists if len(listed) > 1 for master in listed]
     master, down = chance.choice(several), chance.choice((0.001, 0.3))
-    details: dict[str, tuple[object, ...]] = {
-        "restart_empty": (master, down),
-        "restart_older": (master, chance.choice((0.1, 1.0, 2.0)), down),
-        "flush_pushing": (master,),
-    }
-    what = chance.choice([*details])
-    return [Fault(chance.uniform(0, QUIET), what, details[what])]
+    older = master, chance.choice((0.1, 1.0, 2.0)), down
+    kinds = [("restart_empty", (master, down)), ("restart_older", older), ("flush_pushing", (master,))]
+    return draw_fault(chance, kinds, QUIET)

@@ -53,19 +53,10 @@ def repairing(chance: random.Random, plan: Plan) -> Plan:
     faults = [Fault(0.0, "slow", (client, 0, late)) for client in range(clients)]
     losses = "delete", "delete", "evict", "forget_scripts"
     faults += [Fault(chance.uniform(0, 0.3), chance.choice(losses), (0,)) for _ in range(30)]
-    faults += [
-        Fault(chance.uniform(0, 0.3), chance.choice(("reset", "astray", "block")), details)
-        for _ in range(chance.choice((0, 0, 2)))
-        for details in [(chance.randrange(clients), 0, "both", 0.02)]
-    ]
-    faults = [
-        replace(fault, details=fault.details[:2])
-        if fault.what == "reset"
-        else replace(fault, details=(*fault.details[:2], 0.01, -1))
-        if fault.what == "astray"
-        else fault
-        for fault in faults
-    ]
+    for _ in range(chance.choice((0, 0, 2))):
+        client, at = chance.randrange(clients), chance.uniform(0, 0.3)
+        what, details = chance.choice((("reset", ()), ("astray", (0.01, -1)), ("block", ("both", 0.02))))
+        faults.append(Fault(at, what, (client, 0, *details)))
     tasks = tuple(
         (client, tuple(_extending(chance, kind_of(chance, kinds), ttl) for _ in range(chance.choice((2, 4)))))
         for client in range(clients)
