@@ -6,17 +6,7 @@ import random
 from dataclasses import replace
 
 from . import themes, themes_guard, themes_moving, themes_repair, themes_watch
-from .parts import (
-    EXCLUSIVE,
-    FAMILIES,
-    RENEWABLE,
-    Fault,
-    Names,
-    draw_details,
-    draw_fault,
-    draw_lock,
-    in_order,
-)
+from .parts import EXCLUSIVE, FAMILIES, RENEWABLE, Fault, Names, draw_details, draw_fault, draw_lock, in_order
 from .plan import DELETE, FOREIGN, Action, Extension, Plan
 
 # The kinds of faults that may happen under every promise.

@@ -1,7 +1,7 @@
 """How a task or a thread uses a lock, step by step.
 
 The steps are written once, as coroutines. A task awaits them. A thread runs them to their end at once, because no step
-suspends the coroutine: each one blocks the thread instead (see `simthreads.schedule`).
+suspends the coroutine: each one blocks the thread instead (see `simthreads.thread_uses`).
 """
 
 from __future__ import annotations

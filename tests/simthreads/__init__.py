@@ -3,7 +3,8 @@
 The seed, one integer, fixes everything that happens. `instrument` compiles the pure build with a call of `gates` at
 each point where CPython can switch threads. `kernel` runs each simulated thread in a greenlet, and decides at these
 points which thread runs next. `fakes` replaces locks, sleeping, polling and descriptors; its versions block in virtual
-time. Masters, network and rules are those of `tests.sim`. `plan` draws a schedule from a seed, `schedule` runs it.
+time. Masters, network, rules and the steps of a use are those of `tests.sim`. `drawing` draws a `plan` from a seed,
+`schedule` runs it, and `thread_uses` has what threads do.
 Everything runs in child processes (`child`), so that one process never imports both the instrumented and the real
 package. `python -m tests.simthreads --help` shows the options.
 """
