@@ -120,7 +120,6 @@ class BaseSchedule(Generic[H, U]):
     # --- locks -------------------------------------------------------------------------------------------------
 
     def _lock_of(self, worker: Worker[H], use: U) -> Any:
-        """Make the lock of a use."""
         face, name, ttl = self.clients[worker.client], use.names[0], use.ttl
         common = self._options(use)
         if use.kind == "multi":
@@ -152,7 +151,6 @@ class BaseSchedule(Generic[H, U]):
     # --- what holders believe ------------------------------------------------------------------------------------
 
     def _granted(self, worker: Worker[H], use: U, lock: Any, asked: int) -> Grant:
-        """Record that a lock was acquired."""
         host, hold = worker.host, lock._hold
         now = host.local
         # The properties of a hold are calls of the package. An interrupt in one would leave the lock to its ttl.
@@ -189,7 +187,6 @@ class BaseSchedule(Generic[H, U]):
         grant.end = min(host.local, host.clock.when(deadline_ns))
 
     def _lost(self, lock: Any, reason: str) -> None:
-        """Record the report of a loss."""
         self.told.append(lock)
         self.reports.reported(lock)
 
@@ -235,7 +232,6 @@ class BaseSchedule(Generic[H, U]):
         return None
 
     def _judge(self) -> None:
-        """Judge the whole history."""
         self._released_at_last()
         self.checker.judge()
         self.reports.judge(self.checker.grants, self._deleted)

@@ -139,7 +139,6 @@ class TaskHost(Host):
     # --- connections ---------------------------------------------------------------------------------------
 
     def gain(self, connection: Connection) -> None:
-        """Record a new connection."""
         super().gain(connection)
         self._made.append(connection)
         fd = connection.far.fileno()
@@ -147,7 +146,6 @@ class TaskHost(Host):
         self._written.register(fd, select.POLLIN)
 
     def lose(self, connection: Connection) -> bool:
-        """Record that a connection is over; return whether it was not before."""
         lost = super().lose(connection)
         if lost:
             fd = connection.far.fileno()

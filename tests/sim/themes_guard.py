@@ -131,13 +131,7 @@ def idling(chance: random.Random, plan: Plan) -> Plan:
         tasks.append((client, tuple(actions)))
     forgetful = chance.randrange(masters // 2)
     faults = [_amid_rest(chance, forgetful, clients, rests) for _ in range(3 if longest <= 60 else 1)]
-    return replace(
-        plan,
-        tasks=tuple(tasks),
-        faults=in_order(faults),
-        known=chance.random() < 0.7,
-        default_ttl=10.0,
-    )
+    return replace(plan, tasks=tuple(tasks), faults=in_order(faults), known=chance.random() < 0.7, default_ttl=10.0)
 
 
 def _amid_rest(chance: random.Random, master: int, clients: int, rests: tuple[float, ...]) -> Fault:

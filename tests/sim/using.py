@@ -145,7 +145,6 @@ class UsingSchedule(BaseSchedule[H, U]):
         await self._surely(held.lock.release)
 
     async def _ask(self, held: Held[H, U]) -> None:
-        """Ask the masters whether the lock is held."""
         try:
             with self.reports.call("owned", held.host, held.pairs) as calls:
                 if not await self._call(held.pairs[0][1].owned):
@@ -157,7 +156,6 @@ class UsingSchedule(BaseSchedule[H, U]):
         return str(lock.name)
 
     async def _release(self, held: Held[H, U]) -> None:
-        """Release the lock at the end of its use."""
         lock, waits = held.lock, held.use.waits
         release = lock.release if waits else partial(lock.release, wait=False)
         if held.use.leaves:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
-import queue
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from sim.batches import Batch
@@ -66,25 +64,8 @@ def stream(
 
 
 def every(first: int, seeds: int, jobs: int, package: Path) -> Iterator[Batch]:
-    """Run the schedules of many seeds in several processes."""
-    done: queue.Queue[Batch | Exception | None] = queue.Queue()
-
-    def work(begin: int, end: int) -> None:
-        try:
-            for batch in stream(begin, end - begin, package):
-                done.put(batch)
-        except Exception as error:
-            done.put(error)
-        done.put(None)
-
-    edges = [first + seeds * job // jobs for job in range(jobs + 1)]
-    for begin, end in itertools.pairwise(edges):
-        threading.Thread(target=work, args=(begin, end), daemon=True).start()
-    while jobs:
-        batch = done.get()
-        if isinstance(batch, Exception):
-            raise batch
-        if batch is None:
-            jobs -= 1
-        else:
-            yield batch
+    """Run the schedules of many seeds in several processes, a few for each job."""
+    edges = [*range(first, first + seeds, max(TOGETHER, seeds // (4 * jobs))), first + seeds]
+    with ThreadPoolExecutor(jobs) as pool:
+        for batches in pool.map(lambda begin, end: [*stream(begin, end - begin, package)], edges, edges[1:]):
+            yield from batches

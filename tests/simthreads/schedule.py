@@ -200,9 +200,8 @@ class _Schedule(ThreadUses):
         self.kernel.run(self.world.now + CLOSE_NS, self.working)
         self._look_for_sleepers()
         longest = max((use.ttl for use in self.plan.uses()), default=0.0)
-        self.kernel.run(
-            self.world.now + CLOSE_NS + int(longest * SECOND)
-        )  # losses of held locks are reported until then
+        # Losses of held locks are reported until then.
+        self.kernel.run(self.world.now + CLOSE_NS + int(longest * SECOND))
         for thread in list(self.kernel.threads):
             if not thread.host.finalizing:
                 self.world.violate(f"{thread.host.name}: its {thread.name} did not end when it was closed")
@@ -217,16 +216,21 @@ class _Schedule(ThreadUses):
     def _ended(self, thread: Thread) -> None:
         self.working.pop(thread, None)
 
-    def _killed(self, host: Host) -> None:
-        for thread in [thread for thread in self.working if thread.host is host]:
+    def _killed(self, host: Host, me: Thread | None = None) -> None:
+        for thread in [thread for thread in self.working if thread.host is host and thread is not me]:
             del self.working[thread]
 
-    def _close(self, client: int) -> None:
-        """Close a client while other threads use it; in every other schedule it releases the locks that they hold."""
+    def _closing(self, client: int, what: str) -> ThreadHost:
+        """Record that a client is no longer usable; return its process."""
         host = self.hosts[client]
         self.closed.add(host)
         host.closing = True
-        self.world.note(self.world.now, host.name, "is closed")
+        self.world.note(self.world.now, host.name, what)
+        return host
+
+    def _close(self, client: int) -> None:
+        """Close a client while other threads use it; in every other schedule it releases the locks that they hold."""
+        host = self._closing(client, "is closed")
         close = self.clients[client].close
         if self.plan.seed % 2:
             self.surrendered.add(host)
@@ -235,10 +239,7 @@ class _Schedule(ThreadUses):
 
     def _shutdown(self, client: int) -> None:
         """End the interpreter while all other threads are daemons; a finalizer then closes the client."""
-        host = self.hosts[client]
-        self.closed.add(host)
-        host.closing = True
-        self.world.note(self.world.now, host.name, "ends")
+        host = self._closing(client, "ends")
         self._start(host, "interpreter's end", partial(self._finalize, host, client))
 
     def _finalize(self, host: ThreadHost, client: int) -> None:
@@ -250,24 +251,18 @@ class _Schedule(ThreadUses):
         others = [thread for thread in host.threads if thread is not me]
         self.world.note(self.world.now, host.name, f"has {len(others)} daemon threads, which are no more")
         self.kernel.vanish(others)
-        self._killed_but(host, me)
+        self._killed(host, me)
         self.clients[client].close()
-
-    def _killed_but(self, host: ThreadHost, me: Thread | None) -> None:
-        for thread in [thread for thread in self.working if thread.host is host and thread is not me]:
-            del self.working[thread]
 
     def _fork(self, client: int) -> None:
         """Fork; the simulation continues with the child, which has one new thread and none of the parent's."""
         host = self.hosts[client]
         if not host.threads:
             return
-        self.closed.add(host)
-        host.closing = True
-        self.world.note(self.world.now, host.name, f"is forked; {len(host.threads)} threads are no more")
+        self._closing(client, f"is forked; {len(host.threads)} threads are no more")
         self.kernel.vanish(list(host.threads))
         host.pid += 1
-        self._killed_but(host, None)
+        self._killed(host)
         self._released_by(host)
         self._start(host, "child", partial(self._be_child, host, client))
 
