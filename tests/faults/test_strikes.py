@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from support.faces import PATIENCE, ask, await_true, descriptors, in_thread
+from support.selection import ALL
 
 from redlatch import AsyncClient, Client, ClientClosed, LockError, impl
 from redlatch.drivers.background import BackgroundThread
@@ -347,7 +348,7 @@ def begins(call: Callable[..., object], place: Place | None) -> bool:
     return place is not None and place[:3] == (code.co_filename, code.co_firstlineno, "call")
 
 
-@pytest.mark.parametrize("kind", ["plain", "renewed", *KINDS])
+@pytest.mark.parametrize("kind", ["plain", "renewed", *(KINDS if ALL else ())])
 @pytest.mark.parametrize("how", ["with", "release"])
 def test_row_37_an_interrupt_at_each_place_of_a_release_releases(
     how: str, kind: Any, search: Search, three: list[str], name: str
@@ -457,6 +458,7 @@ def test_an_interrupt_at_each_place_of_release_many_releases_all(
     assert len(search.known) > 20
 
 
+@pytest.mark.slow("each place of each iterator; a list is tested beside it")
 @pytest.mark.parametrize("wait", [True, False])
 @pytest.mark.parametrize("kind", [iter, partial(map, lambda lock: lock)], ids=["iterator", "map"])
 def test_an_interrupt_at_each_place_of_release_many_releases_all_locks_drawn_from_an_iterator(

@@ -35,6 +35,7 @@ def confirm(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.mark.slow("240,336 states; the mistakes are searched beside it")
 def test_fences_are_distinct_and_increase_with_time(confirm: str) -> None:
     """Three invariants hold; one client makes two attempts, the other makes one.
 
