@@ -172,6 +172,22 @@ def test_a_forked_child_closes_its_copy_of_the_other_end(bridge: Bridged) -> Non
     assert bridge.reply() == b"A"
 
 
+def test_a_forked_child_closes_its_copy_of_the_engines_end() -> None:
+    """The fork may come before the engine has its end; a copy of it would keep the bridge and its backend alive."""
+    sock, backend = open_bridge(Echo, PATIENCE)
+    ends, end = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(end)
+        os.read(ends, 1)
+        os._exit(0)
+    sock.close()
+    assert backend.closed.wait(PATIENCE)
+    os.close(end)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    os.close(ends)
+
+
 def test_a_fault_of_a_backend_is_logged_and_ends_the_connection(
     bridge: Bridged, caplog: pytest.LogCaptureFixture
 ) -> None:

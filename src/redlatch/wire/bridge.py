@@ -112,6 +112,8 @@ class _Bridge(Generic[AnyBackend]):
     def __init__(self, make: Callable[[], AnyBackend]) -> None:
         self._make = make
         self._ours, self._theirs = socket.socketpair()
+        # The engine's end, too: a fork may come before the engine has it, and a copy would keep this bridge alive.
+        close_at_fork(self._ours)
         close_at_fork(self._theirs)
         # Whether the engine waits for replies to the commands that were read last.
         self._answering = False
