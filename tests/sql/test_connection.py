@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
-import sqlite3
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError, OperationalError
 from support.faces import PATIENCE, in_thread
+from support.forked import in_child
 
-from redlatch.sql.connection import (
-    CLOSED,
-    LoopConnection,
-    OwnConnection,
-    code_of,
-    connect,
-    is_busy,
-    is_over,
-    text_of,
-)
+from redlatch.sql.connection import CLOSED, FileConnection, LoopConnection, OwnConnection, connect
 from redlatch.sql.database import Database
+from redlatch.sql.files import REPLACED, file_at
+from redlatch.votes.units import SECOND
 from redlatch.wire.bridge import BackendLost
+from redlatch.wire.net import now_ns
 
 from .conftest import SERVERS, FindUrl, execute
 
@@ -105,47 +100,57 @@ def test_a_closed_connection_has_nothing_to_give_up(url_of: FindUrl, driver: str
     assert connection.descriptors() == []
 
 
+def test_a_file_of_sqlite_is_closed_before_a_fork_and_opened_again(url_of: FindUrl) -> None:
+    connection = connect(Database(url_of("sqlite")).engine)
+    assert isinstance(connection, FileConnection)
+    connection.prepare(lambda raw: raw.execute(sa.text("PRAGMA busy_timeout = 17")))
+    assert connection.is_open()
+    in_child(lambda: None)
+    assert not connection.is_open()
+    assert ask(connection, "PRAGMA busy_timeout") == 17
+    assert connection.is_open()
+    connection.close()
+    assert not connection.is_open()
+
+
+def test_a_file_that_was_replaced_since_a_fork_is_not_opened_again(url_of: FindUrl) -> None:
+    url = url_of("sqlite")
+    connection: Any = connect(Database(url).engine)
+    path = sa.make_url(url).database or ""
+    connection.file = file_at(path)
+    in_child(lambda: None)
+    os.remove(path)
+    with pytest.raises(BackendLost, match=REPLACED) as lost:
+        ask(connection, "SELECT 1")
+    assert lost.value.voids and not os.path.exists(path)
+    connection.close()
+
+
+def test_a_fork_waits_for_a_statement_on_a_file(url_of: FindUrl) -> None:
+    connection: Any = connect(Database(url_of("sqlite")).engine)
+    begun, end = threading.Event(), threading.Event()
+
+    def statement(_: object) -> None:
+        begun.set()
+        end.wait(PATIENCE)
+
+    running = in_thread(connection.run, statement)
+    assert begun.wait(PATIENCE)
+    forking = in_thread(connection.give_up, now_ns() + 60 * SECOND)
+    end.set()
+    running.result(PATIENCE)
+    forking.result(PATIENCE)
+    assert not connection.is_open()
+
+
+def test_a_statement_that_takes_too_long_keeps_no_fork(url_of: FindUrl) -> None:
+    connection: Any = connect(Database(url_of("sqlite")).engine)
+    connection.run(lambda _: connection.give_up(now_ns()))
+    assert connection.is_open()
+    connection.close()
+
+
 def test_a_database_that_cannot_be_reached_says_why() -> None:
     for driver in SERVERS:
         with pytest.raises(BackendLost, match=r"(?i)refused|connect"):
             connect(Database(f"{driver}://me@127.0.0.1:1/x").engine)
-
-
-def test_the_text_of_an_error_has_neither_statement_nor_parameters(url_of: FindUrl) -> None:
-    engine = sa.create_engine(url_of("postgresql+psycopg"))
-    with engine.connect() as raw, pytest.raises(sa.exc.DBAPIError) as error:
-        raw.execute(sa.text("SELECT :secret FROM nothing"), {"secret": "t0ken"})
-    assert text_of(error.value) == 'relation "nothing" does not exist'
-    assert text_of(RuntimeError()) == "RuntimeError"
-    assert text_of(RuntimeError("two\nlines")) == "two lines"
-    engine.dispose()
-
-
-def error(*arguments: object, **attributes: object) -> DBAPIError:
-    original = sqlite3.OperationalError(*arguments)
-    vars(original).update(attributes)
-    return OperationalError("a statement", {}, original)
-
-
-@pytest.mark.parametrize(
-    ("given", "code", "busy", "over"),
-    [
-        (error(1213, "deadlock"), 1213, True, False),
-        (error(1205, "timeout", sqlstate="HY000"), 1205, True, False),
-        (error("lock timeout", sqlstate="55P03"), "55P03", True, False),
-        (error("deadlock", pgcode="40P01"), "40P01", True, False),
-        (error("locked", sqlite_errorcode=5), 5, True, False),
-        (error("snapshot", sqlite_errorcode=5 | 2 << 8), 5 | 2 << 8, True, False),
-        (error("standby", sqlstate="25006"), "25006", False, True),
-        (error("no code"), None, False, True),
-        (error(1146, "no table"), 1146, False, False),
-    ],
-)
-def test_what_a_code_means(given: DBAPIError, code: object, busy: bool, over: bool) -> None:
-    assert (code_of(given), is_busy(given), is_over(given)) == (code, busy, over)
-
-
-def test_a_connection_that_broke_is_not_busy() -> None:
-    broken = error(1205, "x")
-    broken.connection_invalidated = True
-    assert not is_busy(broken) and is_over(broken)

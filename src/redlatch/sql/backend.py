@@ -12,7 +12,8 @@ from typing import Protocol, TypeVar
 
 from sqlalchemy.exc import DBAPIError
 
-from redlatch.sql.connection import OwnConnection, is_busy, is_over, text_of
+from redlatch.sql.connection import OwnConnection
+from redlatch.sql.faults import is_busy, is_over, text_of
 from redlatch.sql.files import REPLACED, DatabaseFile
 from redlatch.sql.history import History, Life
 from redlatch.sql.late import LATE_PAUSE, LateReleases

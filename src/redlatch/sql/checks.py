@@ -8,8 +8,11 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from redlatch.errors import MasterRefused
-from redlatch.sql.connection import OwnConnection, code_of, is_busy, text_of
+from redlatch.sql.connection import OwnConnection
 from redlatch.sql.database import Database
+from redlatch.sql.faults import code_of, is_busy, text_of
+from redlatch.sql.files import DatabaseFile
+from redlatch.sql.forks import was_inherited
 from redlatch.sql.settings import SHEDLOCK, Settings
 from redlatch.wire.bridge import BackendLost
 
@@ -116,6 +119,15 @@ def refuse_galera(raw: sa.Connection, database: Database) -> None:
         raise MasterRefused(
             f"{database.address} is one of several writers (Galera), and GET_LOCK locks on one node only; use "
             "mode='table'"
+        )
+
+
+def refuse_inherited(file: DatabaseFile, database: Database) -> None:
+    """Refuse a file that a parent of this process had open at the fork."""
+    if was_inherited(file):
+        raise MasterRefused(
+            f"{database.address} was open when this process was forked, and SQLite then mixes up the locks of both; "
+            "close the client before the fork, use a driver for threads, or start the process by 'spawn'"
         )
 
 

@@ -11,6 +11,7 @@ import math
 import select
 import selectors
 import socket
+import time
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
@@ -20,23 +21,33 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from redlatch.sql.descriptors import HANGUP, descriptor_of, give_up_at_fork, keep_alive
+from redlatch.sql.faults import text_of
+from redlatch.sql.files import REPLACED, DatabaseFile
+from redlatch.sql.forks import PAUSE, forked_since, forks_so_far, give_up_before_fork, no_fork
 from redlatch.sql.notices import AsyncpgNotices, Notices, notices_of
 from redlatch.wire.bridge import BackendLost
+from redlatch.wire.net import now_ns
 
 Result = TypeVar("Result")
 
 CLOSED = "the database closed the connection"
 
-# A row, a table or a whole database is locked by another transaction, or that transaction and ours waited for each
-# other: SQLSTATEs of PostgreSQL; numbers of MySQL and MariaDB; result codes of SQLite.
-BUSY = {"55P03", "40P01", "40001", 1205, 1213, 1020, 5, 6}
-
-# The server has become a standby, or shuts down. Another connection may lead to another server.
-ENDING = {"25006", "57P01", "57P02", "57P03", 1290, 1792, 1836, 1053}
+# How often to connect at once if this process is forked meanwhile.
+CONNECTS = 10
+DISTURBED = "this process was forked again and again while it connected"
 
 
 class OwnConnection(Protocol):
-    """A connection in AUTOCOMMIT that nothing else uses."""
+    """A connection in AUTOCOMMIT that nothing else uses.
+
+    Attributes:
+        file: the file of SQLite that it has open; None until that is known, and for a server.
+    """
+
+    file: DatabaseFile | None
+
+    def prepare(self, call: Callable[[Connection], object]) -> None:
+        """Call a function with the connection of SQLAlchemy, now and whenever the connection is opened again."""
 
     def run(self, call: Callable[[Connection], Result]) -> Result:
         """Call a function with the connection of SQLAlchemy, and return its result."""
@@ -58,18 +69,34 @@ class OwnConnection(Protocol):
 class BlockingConnection:
     """A connection with a driver for threads."""
 
+    file: DatabaseFile | None = None
+
     def __init__(self, engine: Engine) -> None:
-        self._connection = _autocommitting(engine.connect())
         self._notices: Notices | None = None
-        self._descriptor = descriptor_of(self._connection.connection.driver_connection)
+        self._descriptor = -1
         self._poll: select.poll | None = None
+        give_up_at_fork(self)
+        self._open(engine)
         if self._descriptor >= 0:
             keep_alive(self._descriptor)
-        give_up_at_fork(self)
+
+    def _open(self, engine: Engine) -> None:
+        for _ in range(CONNECTS):
+            forks = forks_so_far()
+            self._connection = _autocommitting(engine.connect())
+            self._descriptor = descriptor_of(self._connection.connection.driver_connection)
+            if not forked_since(forks):
+                return
+            # A child may have a copy of the descriptor and not know it. This tells the server that the session ends.
+            self.close()
+        raise BackendLost(DISTURBED)
 
     def descriptors(self) -> list[int]:
         """Return the descriptors that a forked child must give up."""
         return [self._descriptor] if self._descriptor >= 0 else []
+
+    def prepare(self, call: Callable[[Connection], object]) -> None:
+        self.run(call)
 
     def run(self, call: Callable[[Connection], Result]) -> Result:
         return call(self._connection)
@@ -101,8 +128,72 @@ class BlockingConnection:
         _close(self._connection)
 
 
+class FileConnection(BlockingConnection):
+    """A connection to a file of SQLite with a driver for threads, which is closed before each fork (see `forks`)."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.working = False
+        self._engine = engine
+        self._prepares: list[Callable[[Connection], object]] = []
+        self._opened = False
+        give_up_before_fork(self)
+        with no_fork(self):
+            super().__init__(engine)
+
+    def _open(self, engine: Engine) -> None:
+        self._connection = _autocommitting(engine.connect())
+        self._opened = True
+
+    def is_open(self) -> bool:
+        return self._opened
+
+    def prepare(self, call: Callable[[Connection], object]) -> None:
+        self._prepares.append(call)
+        self.run(call)
+
+    def run(self, call: Callable[[Connection], Result]) -> Result:
+        with no_fork(self):
+            if not self._opened:
+                self._open_again()
+            return call(self._connection)
+
+    def _open_again(self) -> None:
+        if self.file is not None and self.file.is_replaced():
+            # SQLite would make an empty file where there is none.
+            raise BackendLost(REPLACED, voids=True)
+        self._open(self._engine)
+        for call in self._prepares:
+            call(self._connection)
+
+    def give_up(self, until_ns: int) -> None:
+        while self.working and now_ns() < until_ns:
+            time.sleep(PAUSE)
+        if not self.working and self._serves_threads():
+            self._shut()
+
+    def _serves_threads(self) -> bool:
+        """Return whether this thread may close the connection, which the thread of the bridge has opened."""
+        raw = self._connection.connection.driver_connection if self._opened else None
+        try:
+            return raw is not None and raw.cursor() is not None
+        except Exception:
+            # Its engine was made with check_same_thread.
+            return False
+
+    def close(self) -> None:
+        with no_fork(self):
+            self._shut()
+
+    def _shut(self) -> None:
+        if self._opened:
+            _close(self._connection)
+            self._opened = False
+
+
 class LoopConnection:
     """A connection with a driver for asyncio, in a loop of its own."""
+
+    file: DatabaseFile | None = None
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._selector = selectors.DefaultSelector()
@@ -113,15 +204,31 @@ class LoopConnection:
         self._closed = False
         self._hangup: select.epoll | None = None
         give_up_at_fork(self)
+        give_up_before_fork(self)
         own = set(self._selected())
         try:
-            self._connection: AsyncConnection = self._loop.run_until_complete(_connected(engine))
+            self._open(engine)
             for descriptor in set(self._selected()) - own:
                 keep_alive(descriptor)
                 self._watch_for_end(descriptor)
         except BaseException:
             self._close_loop()
             raise
+
+    def _open(self, engine: AsyncEngine) -> None:
+        for _ in range(CONNECTS):
+            forks = forks_so_far()
+            self._connection: AsyncConnection = self._loop.run_until_complete(_connected(engine))
+            if not forked_since(forks):
+                return
+            self.run(_close)
+        raise BackendLost(DISTURBED)
+
+    def is_open(self) -> bool:
+        return not self._closed
+
+    def give_up(self, until_ns: int) -> None:
+        """Do nothing: the thread of a driver of SQLite for asyncio may be inside a statement."""
 
     def _watch_for_end(self, descriptor: int) -> None:
         """Notice the end of the connection, of which a driver learns only at the next statement."""
@@ -145,6 +252,9 @@ class LoopConnection:
 
     def _selected(self) -> list[int]:
         return [key.fd for key in self._selector.get_map().values()]
+
+    def prepare(self, call: Callable[[Connection], object]) -> None:
+        self.run(call)
 
     def run(self, call: Callable[[Connection], Result]) -> Result:
         return self._loop.run_until_complete(self._connection.run_sync(call))
@@ -220,43 +330,8 @@ def connect(engine: Engine | AsyncEngine) -> OwnConnection:
         BackendLost: the database cannot be reached; the text says why.
     """
     try:
-        return LoopConnection(engine) if isinstance(engine, AsyncEngine) else BlockingConnection(engine)
+        if isinstance(engine, AsyncEngine):
+            return LoopConnection(engine)
+        return FileConnection(engine) if engine.dialect.name == "sqlite" else BlockingConnection(engine)
     except (DBAPIError, OSError) as error:
         raise BackendLost(text_of(error)) from error
-
-
-def text_of(error: BaseException) -> str:
-    """Return what a database or its driver has said, without the statement, its parameters and the row."""
-    original = getattr(error, "orig", None) or error
-    # The details that PostgreSQL adds may have a whole row, and so the token of a holder.
-    primary = getattr(getattr(original, "diag", None), "message_primary", None)
-    return " ".join(str(primary or original).split()) or type(original).__name__
-
-
-def code_of(error: DBAPIError) -> object:
-    """Return the code of an error: the SQLSTATE of PostgreSQL, the number of MySQL, or the result code of SQLite."""
-    original = error.orig
-    arguments = getattr(original, "args", ())
-    # The number comes first: some drivers of MySQL also have a SQLSTATE, which says less.
-    if arguments and isinstance(arguments[0], int):
-        return arguments[0]
-    for name in ("sqlstate", "pgcode", "sqlite_errorcode"):
-        code = getattr(original, name, None)
-        if code is not None:
-            return code
-    return None
-
-
-def is_busy(error: DBAPIError) -> bool:
-    """Return whether another transaction is in the way."""
-    code = code_of(error)
-    if hasattr(error.orig, "sqlite_errorcode") and isinstance(code, int):
-        # An extended result code has the plain one in its lowest byte.
-        code &= 0xFF
-    return not error.connection_invalidated and code in BUSY
-
-
-def is_over(error: DBAPIError) -> bool:
-    """Return whether the connection can no longer be used."""
-    code = code_of(error)
-    return error.connection_invalidated or code is None or code in ENDING

@@ -16,14 +16,16 @@ from redlatch.sql.backend import Store, Translator
 from redlatch.sql.checks import (
     prepare,
     refuse_galera,
+    refuse_inherited,
     refuse_replica,
     refuse_shared,
     refuse_statement_pooling,
     refuse_without_table,
     why_shared,
 )
-from redlatch.sql.connection import OwnConnection, connect, text_of
+from redlatch.sql.connection import OwnConnection, connect
 from redlatch.sql.database import Database
+from redlatch.sql.faults import text_of
 from redlatch.sql.files import REPLACED, DatabaseFile, file_at, named_path, path_of
 from redlatch.sql.history import History, life_of, life_of_file
 from redlatch.sql.notices import Notices
@@ -130,11 +132,13 @@ class DatabaseDial:
     def _open(self, database: Database, tracking: bool) -> Translator:
         if database.family == "sqlite":
             self._file = self._find_file(database)
+            refuse_inherited(self._file, database)
         connection = connect(database.engine)
         try:
             file = self._file
             if file is not None and (file.is_replaced() or self._file_of(database, connection) != file):
                 raise BackendLost(REPLACED)
+            connection.file = file
             return self._examine(database, connection, tracking)
         except BaseException:
             connection.close()
@@ -165,7 +169,7 @@ class DatabaseDial:
             refuse_statement_pooling(connection, database)
             if settings.by_session:
                 refuse_shared(database, shared)
-        connection.run(lambda raw: prepare(raw, family, settings, bool(shared)))
+        connection.prepare(lambda raw: prepare(raw, family, settings, bool(shared)))
         life = connection.run(lambda raw: life_of(raw, database)) if file is None else life_of_file(file)
         if not settings.by_session:
             connection.run(self._history.read_clock)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from sqlalchemy.exc import DBAPIError
 
-from redlatch.sql.connection import is_busy
+from redlatch.sql.faults import is_busy
 
 # How long to wait before late releases are tried again, in seconds.
 LATE_PAUSE = 0.2

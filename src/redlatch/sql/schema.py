@@ -8,8 +8,9 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateTable
 
 from redlatch.errors import ConfigurationError, QuorumUnavailable
-from redlatch.sql.connection import code_of, connect, text_of
+from redlatch.sql.connection import connect
 from redlatch.sql.database import Database
+from redlatch.sql.faults import code_of, text_of
 from redlatch.sql.settings import REDLATCH, Settings
 from redlatch.wire.bridge import BackendLost
 
