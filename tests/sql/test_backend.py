@@ -244,8 +244,12 @@ def test_a_release_gives_up_in_the_end(translator: Translator, store: Store) -> 
 
 
 @pytest.fixture
-def late(translator: Translator, connection: FakeConnection, store: Store) -> Translator:
-    """A translator that has a late release of the key k."""
+def late(
+    translator: Translator, connection: FakeConnection, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> Translator:
+    """A translator that has a late release of the key k, and tries it each time."""
+    monkeypatch.setattr("redlatch.sql.late.LATE_PAUSE", 0)
+    monkeypatch.setattr("redlatch.sql.late.LATE_SHARE", 0)
     assert translator.answer([b"SET", b"k", b"t", b"NX", b"PX", b"60000"]) == b"+OK\r\n"
     store.failures = [BUSY_ERROR] * (TRIES + 1)
     assert script(translator, RELEASE, b"k", b"t").startswith(b"-ERR ")
@@ -279,6 +283,29 @@ def test_a_late_release_leaves_a_new_lock_with_the_same_token_alone(late: Transl
     assert store.owner == b"t"
 
 
+def test_a_lock_of_an_earlier_connection_counts_as_held(
+    late: Translator, connection: FakeConnection, store: Store, history: History
+) -> None:
+    """Its release may be late, too; and its holder must hear of the clock although no command comes."""
+    store.failures = []
+    again = Translator(connection, store, None, history, Life("db", 0.0))
+    wait_once(again)
+    assert connection.waits == [store.pause] and store.ticks == 1
+    store.failures = [BUSY_ERROR] * (TRIES + 1)
+    assert script(again, RELEASE, b"k", b"t").startswith(b"-ERR ")
+    wait_once(again)
+    assert store.owner is None
+
+
+def test_a_row_for_which_the_server_waits_long_is_not_tried_again_at_once(
+    translator: Translator, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "LONGEST_TRIES_NS", 0)
+    store.owner, store.failures = b"t", [BUSY_ERROR]
+    assert script(translator, RELEASE, b"k", b"t").startswith(b"-ERR ")
+    assert store.calls == 1
+
+
 def test_a_late_release_of_a_lock_that_is_gone_is_no_release(late: Translator, store: Store) -> None:
     store.owner = b"u"
     wait_once(late)
@@ -292,7 +319,7 @@ def test_a_late_release_is_forgotten_with_its_ttl(
     store.failures = [BUSY_ERROR]
     wait_once(late)
     calls, later = store.calls, now_ns() + 61 * SECOND
-    monkeypatch.setattr(backend, "now_ns", lambda: later)
+    monkeypatch.setattr("redlatch.sql.late.now_ns", lambda: later)
     wait_once(late)
     assert store.calls == calls
 

@@ -20,7 +20,7 @@ from redlatch.sql.late import LATE_PAUSE, LateReleases
 from redlatch.sql.notices import Notices
 from redlatch.votes.commands import GONE
 from redlatch.votes.scripts import ACQUIRE_FENCED, CONFIRM, EXTEND, HOLDER, LOCKED, OWNED, RELEASE
-from redlatch.votes.units import MILLISECOND
+from redlatch.votes.units import MILLISECOND, SECOND
 from redlatch.wire.bridge import BackendLost, failure
 from redlatch.wire.net import now_ns
 
@@ -37,6 +37,9 @@ _RANDOM = random.Random()
 
 # How often a command that must not fail is tried again while the row is busy, and how long to wait first, in seconds.
 TRIES, FIRST_PAUSE = 6, 0.005
+
+# For how long at most: MySQL waits a whole second for a row, and the commands of other locks wait behind it.
+LONGEST_TRIES_NS = SECOND
 
 # For how long a busy row, or a busy database of SQLite, counts as held when a waiter asks, in milliseconds.
 BUSY_MS = 50
@@ -109,8 +112,6 @@ class Translator:
         self._store = store
         self._late = LateReleases(store.release)
         self._history = history
-        # Until when locks of this connection may be held.
-        self._held_ns = 0
         # The next question makes its key watched.
         self._noted = False
         self._watched: set[bytes] = set()
@@ -165,9 +166,9 @@ class Translator:
 
     def wait(self, sock: socket.socket) -> None:
         with self._ending():
-            holds = self._held_ns > now_ns()
+            holds = self._history.held_ns > now_ns()
             self._connection.wait(sock, LATE_PAUSE if self._late else self._store.pause if holds else None)
-            self._late.retry(now_ns())
+            self._late.retry()
             if holds:
                 # No command may come while a lock is held.
                 self._store.tick()
@@ -212,12 +213,12 @@ class Translator:
             raise BackendLost(REPLACED, voids=True)
 
     def _granted(self, ttl_ms: int) -> None:
-        self._held_ns = max(self._held_ns, now_ns() + ttl_ms * MILLISECOND)
+        self._history.held_ns = max(self._history.held_ns, now_ns() + ttl_ms * MILLISECOND)
 
     def close(self) -> None:
         try:
             # The last chance: nothing else would free these rows before their ttl ends.
-            self._late.retry(now_ns())
+            self._late.retry_at_once()
         except DBAPIError as error:
             logger.info("%s; locks whose release had failed stay until their ttl ends", text_of(error))
         finally:
@@ -261,7 +262,7 @@ class Translator:
             return _integer(self._retry_while_busy(lambda: self._store.release(key, token)))
         except DBAPIError as error:
             if is_busy(error):
-                self._late.add(key, token, self._held_ns)
+                self._late.add(key, token, self._history.held_ns)
             raise
 
     def _owned(self, words: list[bytes]) -> bytes:
@@ -300,12 +301,12 @@ class Translator:
 
     def _retry_while_busy(self, call: Callable[[], Result]) -> Result:
         """Return the result of a call; try again for a short time while the row is busy."""
-        pause = FIRST_PAUSE
+        pause, until_ns = FIRST_PAUSE, now_ns() + LONGEST_TRIES_NS
         for _ in range(0 if now_ns() < self._busy_ns else TRIES):
             try:
                 return call()
             except DBAPIError as error:
-                if not is_busy(error):
+                if not is_busy(error) or now_ns() >= until_ns:
                     raise
             time.sleep(pause * _RANDOM.uniform(0.5, 1.0))
             pause *= 2

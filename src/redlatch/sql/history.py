@@ -111,11 +111,15 @@ class History:
     Args:
         address: of the database, for the log.
         by_session: whether locks end with their connection.
+
+    Attributes:
+        held_ns: until when locks may be held, those of earlier connections included, in ns since boot.
     """
 
     def __init__(self, address: str, by_session: bool) -> None:
         self._address = address
         self._by_session = by_session
+        self.held_ns = 0
         self._life: Life | None = None
         # What the clock has done since the last doubt.
         self._leap = ""
