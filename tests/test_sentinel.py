@@ -126,6 +126,33 @@ def extends(lock: Any) -> bool:
     return True
 
 
+def test_a_release_that_a_fail_over_interrupts_is_no_loss_if_the_replica_has_the_lock(
+    connect: Face, start: Start, name: str
+) -> None:
+    """The connection to the new master begins with a copy of the release, which that master obeys."""
+    groups = start()
+    client, rival = connect(groups.urls, attempt_timeout=0.2), connect(groups.urls)
+    lock = client.lock(name, ttl=60.0)
+    assert lock.acquire()
+    replicate(groups, 0, name)
+    paused = groups.pause(0)
+    with pytest.raises(QuorumUnavailable):
+        lock.release()
+    groups.await_other(0, paused)
+    # No call waits for the answer to the copy.
+    await_true(lambda: wins(rival.lock(name)))
+    await_true(lambda: releases(lock))
+    assert not client.stats().lost
+
+
+def releases(lock: Any) -> bool:
+    try:
+        lock.release()
+    except QuorumUnavailable:
+        return False
+    return True
+
+
 @every_way
 def test_a_lock_that_the_promoted_replica_lacks_is_given_again_and_its_holder_is_told(
     way: str, connect: Face, start: Start, name: str

@@ -146,6 +146,23 @@ def test_row_60_a_no_after_the_end_of_the_lease_may_come_from_a_key_that_has_exp
         outcome.end_release(held.policy, held.hold, ballot, False, True, held.now)
 
 
+@pytest.mark.parametrize(("obeyed", "lost"), [(0b000, True), (0b001, False)])
+def test_row_60_a_master_that_has_obeyed_an_earlier_copy_had_the_lock_whatever_it_says_now(
+    held: Play, outcome: ModuleType, obeyed: int, lost: bool
+) -> None:
+    """After a fail-over, say: the new connection begins with a copy of the release, for which no caller waits."""
+    for master in range(3):
+        held.policy.doubts.note_other(BEGINNING + 1, master)
+    held.hold.begin_release(held.now)
+    ballot = ballot_of(held, "nnn")
+    ballot.command.tried, ballot.command.obeyed = -1, obeyed
+    if not lost:
+        assert outcome.end_release(held.policy, held.hold, ballot, False, True, held.now)
+        return
+    with pytest.raises(LockLost, match="a quorum has forgotten it"):
+        outcome.end_release(held.policy, held.hold, ballot, False, True, held.now)
+
+
 @pytest.mark.parametrize(("since", "kept"), [(BEGINNING, True), (BEGINNING + 1, False)])
 def test_a_master_that_had_forgotten_before_the_lease_was_asked_for_has_kept_it(
     play: Play, since: int, kept: bool

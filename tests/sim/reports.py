@@ -12,7 +12,7 @@ commands that the masters executed do:
   one: that to a second copy of a release, from the memory that was behind the connection of the first copy, as its
   handshake said. And one that was still in transit does not count: a release that a quorum has answered does not wait
   for a master that is silent. A release that does not wait for answers returns, but a report follows, if they are read
-  before the deadline.
+  before the deadline. Nor does a "no" count if the same master has said "yes" to an earlier copy of the release.
 * `check` asks no master. It knows of another holder where exclusion is promised; `alone` has its rule for one master.
 * No loss is reported twice to `on_lost`.
 """
@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from redlatch import LockLost, QuorumUnavailable
+from redlatch.quorum.claim import UNCONFIRMED
 from redlatch.testing.memory.lua import Refusal, Status
 
 from .grants import Grant, certain
@@ -58,6 +59,7 @@ class Call:
         waits: whether it waits for the masters' answers.
         until: the world's time of the deadline. A no that is read later may be that of a key that has expired.
         asked: for each master, its connection when the call began, and the memory that was behind it when it was made.
+        copy: the release that is called again, or None.
         unknown: the masters whose "no" may be the echo of a yes whose answer was lost, or was still in transit when the
             call ended.
     """
@@ -72,6 +74,7 @@ class Call:
     until: int
     ended: int = -1
     asked: dict[int, tuple[object, int]] = field(default_factory=dict)
+    copy: Any = None
     unknown: frozenset[int] = frozenset()
 
     def __str__(self) -> str:
@@ -135,6 +138,7 @@ class Reports:
         self._answers.setdefault(grant.token, [])
         over = lease.token == grant.token and lease.refresh is None and host.clock.read(now) >= lease.deadline_ns
         call = Call(what, host, grant, lock, now, over, waits, host.clock.when(lease.deadline_ns))
+        call.copy = lock._hold.unanswered if lock._hold.state == UNCONFIRMED else None
         connections = {connection.master.index: connection for connection in host.connections}
         for master in self._masters:
             if master.index in connections:
@@ -152,6 +156,10 @@ class Reports:
             if connections.get(index) is not connection or connection is None
             if memory == self._masters[index].memories
         )
+        if call.copy is not None:
+            # A new connection begins with a copy for which no caller waits. Its "yes" counts, whoever came then.
+            agreed = {index for _, index, yes in self._answers[call.grant.token] if yes}
+            echoes |= {index for index in agreed if call.copy.obeyed >> index & 1}
         call.unknown = echoes | {index for index, connection in connections.items() if connection.answering}
         self._calls.append(call)
         told = self._told.get((id(call.lock), call.grant.token), call.began)

@@ -1203,6 +1203,20 @@ def test_row_60_each_refusal_of_a_release_is_noted_and_no_other_one(rig: Rig) ->
     assert (release.refusers, extension.refusers) == (0b010, 0)
 
 
+@pytest.mark.parametrize("reply", [b":1\r\n", b"+OK\r\n:1\r\n"])
+def test_each_yes_to_a_release_is_noted_also_to_a_copy_for_which_no_caller_waits(rig: Rig, reply: bytes) -> None:
+    if reply.startswith(b"+"):
+        rig.submit("Acquire")
+    release, extension = rig.submit("Release"), rig.submit("Extend")
+    rig.reply(1, reply, b":1\r\n")
+    rig.reply(2, *[OK] * reply.startswith(b"+"), b":0\r\n", b":1\r\n")
+    rig.lose(0)
+    rig.adopt(0)
+    rig.fleet.flush()
+    rig.reply(0, b":1\r\n")
+    assert (release.command.obeyed, extension.command.obeyed) == (0b011, 0)
+
+
 @pytest.mark.parametrize("when", ["sent", "link down"])
 def test_row_60_an_unawaited_release_waits_for_the_next_connection(rig: Rig, when: str) -> None:
     known_since = rig.now_ns()

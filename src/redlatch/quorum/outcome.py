@@ -97,14 +97,16 @@ def refusers(doubts: Doubts, ballot: Ballot, lease: Lease, now_ns: int) -> int:
 
     A master that has obeyed one copy of a release says "no" to the next one. So a "no" may be an echo if the master may
     have obeyed an earlier copy, and if its memory is the one that was asked then. And when the lease is over, a master
-    with that memory says "no" because the key has expired.
+    with that memory says "no" because the key has expired. A master that has said "yes" to an earlier copy had the key,
+    whatever it says now: after a fail-over, say, a new connection begins with a copy for which no caller waits.
 
     Args:
         lease: the lease that the holder had.
         now_ns: the time after the last vote.
     """
     kept = sum([1 << index for index in range(ballot.size) if doubts.kept(index, lease.asked_ns)])
-    return ballot.refusers & ~(kept if now_ns >= lease.deadline_ns else ballot.command.tried & kept)
+    refused = ballot.refusers & ~ballot.command.obeyed
+    return refused & ~(kept if now_ns >= lease.deadline_ns else ballot.command.tried & kept)
 
 
 def proves_nothing(doubts: Doubts, ballot: Ballot, lease: Lease, now_ns: int) -> bool:

@@ -82,9 +82,22 @@ class Command:
         ttl_ms: for how long a yes vote makes the key live, in milliseconds; 0 if it does not. Under a guard a master
             that may forget such a key must know this ttl first (see `wire.engine`).
         tried: for a release, a bit mask of the masters that may have obeyed a copy of it whose answer is not known.
+        obeyed: for a release, a bit mask of the masters that have answered "yes" to a copy of it.
     """
 
-    __slots__ = ("key", "meaning", "no", "releases", "since_ns", "token", "tried", "ttl_ms", "yes", "yes_line")
+    __slots__ = (
+        "key",
+        "meaning",
+        "no",
+        "obeyed",
+        "releases",
+        "since_ns",
+        "token",
+        "tried",
+        "ttl_ms",
+        "yes",
+        "yes_line",
+    )
 
     def __init__(self, key: bytes, token: bytes, since_ns: int) -> None:
         self._concern(key, token, since_ns)
@@ -99,7 +112,7 @@ class Command:
         self.token = token
         self.since_ns = since_ns
         self.ttl_ms = 0
-        self.tried = 0
+        self.tried = self.obeyed = 0
 
     def payload(self, dialect: int) -> bytes:
         """Return the bytes of the command for a server of this dialect."""

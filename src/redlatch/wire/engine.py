@@ -692,6 +692,7 @@ class Fleet:
                     link.head += 1
                     link.pending[link.head - 1] = None
                     ballot.yes += 1
+                    ballot.command.obeyed |= ballot.command.releases << link.index
                     self._tally(ballot)
                     continue
             if came[start : start + 1] == b">":
@@ -776,6 +777,7 @@ class Fleet:
         if reply is command.yes or (type(reply) is type(command.yes) and reply == command.yes):
             link.advance()
             ballot.yes += 1
+            command.obeyed |= command.releases << link.index
             self._tally(ballot)
         elif reply is command.no or (type(reply) is type(command.no) and reply == command.no):
             link.advance()

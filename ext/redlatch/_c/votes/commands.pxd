@@ -16,6 +16,7 @@ cdef class Command:
     cdef public long long since_ns
     cdef public long long ttl_ms
     cdef public long long tried
+    cdef public long long obeyed
 
     cdef _concern(self, bytes key, bytes token, long long since_ns)
     cpdef bytes payload(self, int dialect)
