@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from redlatch.sql import backend
 from redlatch.sql.backend import BUSY_MS, STAYS_BUSY_NS, TRIES, Translator
 from redlatch.sql.connection import CLOSED
-from redlatch.sql.files import REPLACED, file_at
+from redlatch.sql.files import REPLACED, DatabaseFile, file_at
 from redlatch.sql.history import History, Life
 from redlatch.sql.late import LATE_PAUSE
 from redlatch.votes.scripts import ACQUIRE_FENCED, CONFIRM, EXTEND, LOCKED, OWNED, RELEASE
@@ -89,11 +89,16 @@ class Store:
 class FakeConnection:
     """A connection whose clock is right, and that waits for nothing."""
 
+    file: DatabaseFile | None = None
+
     def __init__(self) -> None:
         self.engine = sa.create_engine("sqlite://")
         self.waits: list[float | None] = []
         self.lost: Exception | None = None
         self.closed = False
+
+    def prepare(self, call: Callable[[Any], object]) -> None:
+        self.run(call)
 
     def run(self, call: Callable[[Any], Any]) -> Any:
         with self.engine.connect() as connection:
