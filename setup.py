@@ -39,6 +39,7 @@ TEXTS = (
     "quorum.outage",
     "quorum.outcome",
     "quorum.policy",
+    "quorum.quorum",
     "quorum.release",
     "quorum.repair",
     "quorum.tokens",

@@ -23,7 +23,8 @@ from redlatch.quorum.claim import HELD
 from redlatch.quorum.effects import Effect, Pause, Send, Steps
 from redlatch.quorum.hold import Hold
 from redlatch.quorum.kinds.plain import PLAIN
-from redlatch.quorum.policy import Fences, Policy, Retry
+from redlatch.quorum.policy import Fences, Retry
+from redlatch.quorum.quorum import Quorum
 from redlatch.quorum.tokens import Tokens
 from redlatch.quorum.waiting.queues import WaitQueues
 from redlatch.votes.ballot import Ballot
@@ -88,7 +89,7 @@ class Rival:
         self.world = world
         self.queues = queues
         self.hold = Hold("hot", KEY, PLAIN)
-        self.policy = Policy(
+        self.quorum = Quorum(
             masters=tuple(f"master-{index}" for index in range(MASTERS)),
             drift_factor=0.01,
             attempt_ns=None,
@@ -197,34 +198,34 @@ class Rival:
 class Unordered(WaitQueues):
     """Wait queues of a client that asks no master before the others."""
 
-    def first_of(self, policy: Policy, key: bytes, now_ns: int) -> int:
+    def first_of(self, quorum: Quorum, key: bytes, now_ns: int) -> int:
         return -1
 
 
 def as_redlatch(rival: Rival) -> Steps:
     """Acquire as redlatch does."""
-    return acquire(rival.policy, rival.queues, rival.hold, TTL_MS, None)
+    return acquire(rival.quorum, rival.queues, rival.hold, TTL_MS, None)
 
 
 def by_jitter(rival: Rival) -> Steps:
     """Acquire as the Redis documentation describes: ask all masters, undo, pause for a random time, ask again."""
-    policy, hold = rival.policy, rival.hold
+    quorum, hold = rival.quorum, rival.hold
     for attempt in itertools.count():
-        started = policy.clock.now()
+        started = quorum.clock.now()
         ballot = hold.attempt(
-            policy,
+            quorum,
             rival.queues,
             TTL_MS,
             started,
-            started + policy.validity_ns(TTL_MS),
-            started + policy.wait_ns(TTL_MS),
+            started + quorum.validity_ns(TTL_MS),
+            started + quorum.wait_ns(TTL_MS),
         )
         yield ballot
         if ballot.yes >= ballot.quorum:
-            hold.keep(policy.clock.now() - started)
+            hold.keep(quorum.clock.now() - started)
             return
-        yield Send([policy.ballot(Release(KEY, hold.token, started))])
-        yield Pause(policy.clock.now() + policy.retry.pause_ns(attempt, policy.random()))
+        yield Send([quorum.ballot(Release(KEY, hold.token, started))])
+        yield Pause(quorum.clock.now() + quorum.retry.pause_ns(attempt, quorum.random()))
 
 
 @contender("split-redlatch", way=as_redlatch, queues=WaitQueues)

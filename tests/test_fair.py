@@ -485,7 +485,7 @@ def test_a_wrong_clock_does_not_change_the_order_of_the_queue(
     connect: Face, masters: Any, name: str, seconds: int, no_backstop: None
 ) -> None:
     clients = [connect(masters) for _ in range(3)]
-    clients[1].raw._policy.fences._wall = lambda: time.time_ns() // 1000 + seconds * 1_000_000
+    clients[1].raw._quorum.fences._wall = lambda: time.time_ns() // 1000 + seconds * 1_000_000
     holder = held_by(connect(masters), name)
     order: list[int] = []
     waiting = [wait_for(client, name) for client in clients]
@@ -535,7 +535,7 @@ def test_high_fences_do_not_let_one_client_overtake_for_ever(
     """A client that has seen a fence above the wall clock draws the same fair ticket every time."""
     first, second = connect(three), connect(three)
     # One fenced lock does this when another client's clock was ahead.
-    first.raw._policy.fences.note(time.time_ns() // 1000 + 3_600_000_000)
+    first.raw._quorum.fences.note(time.time_ns() // 1000 + 3_600_000_000)
     holder = held_by(connect(three), name)
     lock, calling = wait_for(first, name)
     other, call = wait_for(second, name)
@@ -618,7 +618,7 @@ def test_a_failed_first_attempt_does_not_improve_the_place(
     [proxy] = proxies([url])
     late = connect([proxy.url])
     late.connect()
-    late.raw._policy.fences._wall = lambda: time.time_ns() // 1000 - 3_600_000_000
+    late.raw._quorum.fences._wall = lambda: time.time_ns() // 1000 - 3_600_000_000
     holder = held_by(connect([url]), name)
     first, first_call = wait_for(connect([url]), name)
     proxy.requests.clear()

@@ -899,7 +899,7 @@ def test_a_client_that_polls_asks_for_no_pushes(
 
 def agreed(client: Any, name: Any) -> Any:
     """Return the index of the master that is asked first for a contended name."""
-    return queues_of(client).first_master.first_of(client._policy, name.encode(), 1 << 61)
+    return queues_of(client).first_master.first_of(client._quorum, name.encode(), 1 << 61)
 
 
 def split(urls: Any, name: Any) -> None:
@@ -1358,8 +1358,8 @@ def test_an_interrupt_right_after_a_lease_was_passed_on_does_not_take_it_back(
     kind = impl.current.module("quorum.waiting.queues").WaitQueues
     hand_off = kind.hand_off
 
-    def interrupted(queues: Any, policy: Any, hold: Any, now_ns: Any) -> Any:
-        passed = hand_off(queues, policy, hold, now_ns)
+    def interrupted(queues: Any, quorum: Any, hold: Any, now_ns: Any) -> Any:
+        passed = hand_off(queues, quorum, hold, now_ns)
         monkeypatch.setattr(kind, "hand_off", hand_off)
         if passed:
             raise KeyboardInterrupt

@@ -623,7 +623,7 @@ class Client(BaseClient):
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
         self._driver.connect(require == ALL)
-        check_connected(self._driver, self._policy.size, require)
+        check_connected(self._driver, self._quorum.size, require)
 
     def close(self, release: bool = False, timeout: float = 1.0) -> None:
         """Wait for releases under way, then close all connections. A later call changes nothing.

@@ -145,7 +145,7 @@ class RedlatchBackend(RateLimiterBackend):
     def _take(self, key: str, slots: int, ttl: int) -> bool:
         """Try once to take a slot. Note it for `decr`, unless nobody gives it back."""
         timed = _is_bucket(key, ttl)
-        if timed or ttl <= self._client._policy.max_ttl_ms:
+        if timed or ttl <= self._client._quorum.max_ttl_ms:
             slot = self._client.semaphore(key, slots, ttl / 1000)
         else:
             slot = self._client.semaphore(key, slots, auto_renew=True, max_hold=ttl / 1000)

@@ -39,7 +39,7 @@ class Rig(EffectRig):
         """Return an effect that lasts for ever."""
         entry = self.new_entry(self.client.lock("x")._hold, FOR_EVER)
         if what == "entry":
-            self.driver.queues.join(self.client._policy, entry, self.clock.now())
+            self.driver.queues.join(self.client._quorum, entry, self.clock.now())
             return entry
         return self.effects.Pause(self.clock.now() + 3600 * 10**9)
 

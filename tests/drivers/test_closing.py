@@ -44,7 +44,7 @@ def test_closing_wakes_every_thread_that_waits(crew: Crew) -> None:
 
 
 def watch_of(crew: Crew) -> Any:
-    watch = crew.play.watches.new_watch(crew.policy, crew.commands.Look(crew.play.hold.key), 0)
+    watch = crew.play.watches.new_watch(crew.quorum, crew.commands.Look(crew.play.hold.key), 0)
     watch.waiter = crew.sleepers.Sleeper()
     return watch
 

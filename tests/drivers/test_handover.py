@@ -108,13 +108,13 @@ def moved(urls: list[str]) -> tuple[list[str], list[str]]:
 
 
 def connections_of(old: list[str], new: list[str]) -> tuple[Any, Any]:
-    """Return the connections of a client, which dials nobody, and its policy."""
+    """Return the connections of a client, which dials nobody, and its quorum."""
     client = Client(old, ttl=TTL)
     guard = client._admissions_of(client._masters, DEFAULT_GUARD)
     successor = client._successor_of(new, DEFAULT_GUARD)
     assert successor is not None
-    given = client._masters, client._policy, Fleet, lambda index, outcome: None, False, Dials, guard, successor
-    return MovingConnections(*given), client._policy
+    given = client._masters, client._quorum, Fleet, lambda index, outcome: None, False, Dials, guard, successor
+    return MovingConnections(*given), client._quorum
 
 
 def interrupted_at(line: int, call: Callable[[], object]) -> bool:
@@ -143,7 +143,7 @@ def test_an_interrupt_anywhere_in_the_change_is_made_good_by_the_next_try(moved:
     """A driver takes an outcome off only after it was dealt with."""
     old, new = moved
     for line in count():
-        connections, policy = connections_of(old, new)
+        connections, quorum = connections_of(old, new)
         fleet = connections.muster()
         outcome = look(new[0])
         struck = interrupted_at(line, partial(connections.arrive, STRIDE, outcome))
@@ -153,7 +153,7 @@ def test_an_interrupt_anywhere_in_the_change_is_made_good_by_the_next_try(moved:
         if struck:
             connections.arrive(STRIDE, outcome)
         assert [link.address for link in fleet.links] == [url.removeprefix("redis://") for url in new]
-        assert (fleet.size, fleet.quorum, policy.quorum, connections.quorum) == (3, 2, 2, 2)
+        assert (fleet.size, fleet.quorum, quorum.majority, connections.quorum) == (3, 2, 2, 2)
         assert [index for index, _ in connections._dialler.started] == [0, 1, 2]
         assert connections.untried == {0, 1, 2}
         connections.close()

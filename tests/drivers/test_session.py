@@ -43,8 +43,8 @@ class Sessions:
             def wake_called(self) -> None:
                 outer.woken += 1
 
-        masters = masters_of([f"redis://{address}" for address in world.play.policy.masters])
-        self.session: Any = Recorder(masters, world.play.policy, True, Dialler, None)
+        masters = masters_of([f"redis://{address}" for address in world.play.quorum.masters])
+        self.session: Any = Recorder(masters, world.play.quorum, True, Dialler, None)
         world.queues = self.session.queues
         world.play.queues = self.session.queues
         self.play = world.play
@@ -164,7 +164,7 @@ def test_extending_all_gives_each_hold_its_own_error(implementation: impl.Implem
     errors: dict[int, LockError] = {}
     extending_all = implementation.module("drivers.session").extending_all
     play.run(
-        extending_all(play.policy, [(kept, TTL_MS, kept.token), (play.hold, TTL_MS, play.hold.token)], errors),
+        extending_all(play.quorum, [(kept, TTL_MS, kept.token), (play.hold, TTL_MS, play.hold.token)], errors),
         "nnn",
         "yyy",
     )

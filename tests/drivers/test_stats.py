@@ -21,14 +21,14 @@ def world(implementation: impl.Implementation) -> World:
 
 
 def now(world: World) -> Any:
-    return stats_of(world.policy, world.queues, ())
+    return stats_of(world.quorum, world.queues, ())
 
 
 def test_holders_and_waiters_are_counted_by_group(world: World) -> None:
-    world.holder().figures = world.policy.groups.named("orders")
+    world.holder().figures = world.quorum.groups.named("orders")
     waiter = world.waiter()
     other = world.hold()
-    other.figures = world.policy.groups.named("orders")
+    other.figures = world.quorum.groups.named("orders")
     world.join(other, FOR_EVER)
     stats = now(world)
     assert (stats.held, stats.waiting) == (1, 2)
@@ -60,7 +60,7 @@ def test_a_released_lock_is_neither_held_nor_waited_for(world: World) -> None:
 
 def test_the_totals_are_the_sums_of_the_groups(world: World) -> None:
     for group in ("", "orders", "orders"):
-        figures = world.policy.groups.named(group)
+        figures = world.quorum.groups.named(group)
         figures.win(1_000_000)
         figures.lose("expired")
     stats = now(world)

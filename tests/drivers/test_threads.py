@@ -126,7 +126,7 @@ def test_releases_are_sent_although_the_client_is_closing(monkeypatch: pytest.Mo
         yield rig.effects.Pause(rig.clock.now())
         rig.driver._connections.retire()
         release = rig.commands.Release(name.encode(), b"token", rig.clock.now())
-        yield rig.effects.Send([rig.client._policy.ballot(release)])
+        yield rig.effects.Send([rig.client._quorum.ballot(release)])
         yield rig.effects.Answer(True)
 
     with pytest.raises(ClientClosed):

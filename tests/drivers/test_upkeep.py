@@ -175,7 +175,7 @@ class Renewed:
     def __init__(self, play: Play) -> None:
         assert play.acquire("yyy")
         self.play = play
-        self.schedule = UpkeepSchedule(play.policy, play.queues.watches)
+        self.schedule = UpkeepSchedule(play.quorum, play.queues.watches)
         # The upkeep keeps only a weak reference to its lock.
         self.lock = Lock([])
         self.upkeep = upkeep = Upkeep(self.lock, play.hold, TTL_MS, renews=True)
@@ -185,7 +185,7 @@ class Renewed:
         [term] = self.schedule.due(play.now)
         assert term is self.term
         extending = play.build.module("drivers.session").extending_all
-        self.renewal = Renewal(self.schedule, play.policy, [term], extending)
+        self.renewal = Renewal(self.schedule, play.quorum, [term], extending)
 
     def next_ns(self) -> int:
         """Return when something is due for the lock."""

@@ -99,10 +99,10 @@ def test_row_8_a_renewal_that_raises_is_no_silent_loss(
     session = implementation.module("drivers.session")
     extend, doomed = session.extend, []
 
-    def mistaken(policy: Any, hold: Any, *rest: Any) -> Any:
+    def mistaken(quorum: Any, hold: Any, *rest: Any) -> Any:
         if hold.name in doomed:
             raise ZeroDivisionError("a mistake of ours")
-        return extend(policy, hold, *rest)
+        return extend(quorum, hold, *rest)
 
     monkeypatch.setattr(session, "extend", mistaken)
     told = []

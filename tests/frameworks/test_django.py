@@ -165,7 +165,7 @@ def test_a_cache_may_name_its_alias(implementation: impl.Implementation, url: st
         assert isinstance(lock, CacheLock)
         with lock:
             assert lock.lock is not None
-            assert len(lock.lock._shared.policy.masters) == 3
+            assert len(lock.lock._shared.quorum.masters) == 3
 
 
 def test_a_client_of_another_server_may_be_given(

@@ -56,7 +56,7 @@ def test_only_a_fenced_lock_has_a_fence(client: Any, held: Any, name: str) -> No
 
 
 def test_a_doubt_about_a_vote_ends_the_validity_until_an_extension_has_verified_it(client: Any, held: Any) -> None:
-    client._policy.doubts.add(held._hold.lease.asked_ns + 1)
+    client._quorum.doubts.add(held._hold.lease.asked_ns + 1)
     assert held.remaining() == 0.0
     with pytest.raises(LockLost, match="may have forgotten it; extend"):
         held.check()

@@ -33,7 +33,7 @@ class Mutant:
 
 BATCH, SEMAPHORE = "quorum/batch.py", "quorum/kinds/semaphore.py"
 EXTEND, RELEASE, HOLD = "quorum/extend.py", "quorum/release.py", "quorum/hold.py"
-POLICY, TOKENS, BALLOT = "quorum/policy.py", "quorum/tokens.py", "votes/ballot.py"
+POLICY, QUORUM, TOKENS, BALLOT = "quorum/policy.py", "quorum/quorum.py", "quorum/tokens.py", "votes/ballot.py"
 COMMANDS, SCRIPTS, FAMILY_SCRIPTS = "votes/commands.py", "votes/scripts.py", "votes/family_scripts.py"
 UNITS = "votes/units.py"
 WAITING, UPKEEP, FAIR = "quorum/waiting/queues.py", "quorum/upkeep.py", "quorum/kinds/fair.py"
@@ -68,13 +68,13 @@ MUTANTS = (
         "32, 36, 50",
         ATTEMPT,
         "        hold.keep(now - self.started_ns)\n",
-        "        hold.lease = hold.lease.until(now + policy.validity_ns(self.ttl_ms))\n"
+        "        hold.lease = hold.lease.until(now + quorum.validity_ns(self.ttl_ms))\n"
         "        hold.keep(now - self.started_ns)\n",
     ),
     Mutant(
         "no allowance for clocks that differ",
         "33, 50",
-        POLICY,
+        QUORUM,
         "        return ttl_ms * 1_000_000 - drift_ns(ttl_ms, self.drift_factor)",
         "        return ttl_ms * 1_000_000",
     ),
@@ -90,7 +90,7 @@ MUTANTS = (
         "40, rule 4",
         EXTEND,
         "                hold.prolong(token, started, 0 if overtaken else deadline)\n",
-        "                hold.prolong(token, started, max(hold.deadline_ns, limit) + policy.validity_ns(ttl_ms))\n",
+        "                hold.prolong(token, started, max(hold.deadline_ns, limit) + quorum.validity_ns(ttl_ms))\n",
     ),
     # --- owners and quorums ----------------------------------------------------------------------------------
     Mutant(
@@ -214,8 +214,8 @@ MUTANTS = (
         "the undo of a semaphore names the next slot",
         "own, issue 4",
         SEMAPHORE,
-        "            self._next = self._any_of(policy, free)\n",
-        "            self._next = self._slot = self._any_of(policy, free)\n",
+        "            self._next = self._any_of(quorum, free)\n",
+        "            self._next = self._slot = self._any_of(quorum, free)\n",
     ),
     # --- replies ---------------------------------------------------------------------------------------------
     Mutant(
@@ -551,19 +551,19 @@ return 1""",
         "a lease in doubt is verified by a look at its token",
         "R2: GET instead of compare-and-PEXPIRE",
         EXTEND,
-        "    ballot = policy.ballot(Extension(policy, hold, ttl_ms, started), until)\n",
-        "    command = Extension(policy, hold, ttl_ms, started)\n"
-        "    if policy.doubts.cover(lease.asked_ns):\n"
+        "    ballot = quorum.ballot(Extension(quorum, hold, ttl_ms, started), until)\n",
+        "    command = Extension(quorum, hold, ttl_ms, started)\n"
+        "    if quorum.doubts.cover(lease.asked_ns):\n"
         "        command = hold.kind.owned(hold.key, lease)\n"
         "        command.since_ns, command.ttl_ms = started, ttl_ms\n"
-        "    ballot = policy.ballot(command, until)\n",
+        "    ballot = quorum.ballot(command, until)\n",
         theme="alone",
     ),
     Mutant(
         "a lease in doubt counts",
         "R2",
         "locks/lock.py",
-        "        if hold.state != HELD or policy.doubts.cover(hold.lease.asked_ns) or",
+        "        if hold.state != HELD or quorum.doubts.cover(hold.lease.asked_ns) or",
         "        if hold.state != HELD or",
         theme="alone",
     ),
@@ -661,8 +661,8 @@ return 1""",
         "an attempt outlives the deletion of its key",
         "python-redis-lock's reset",
         OUTCOME,
-        " and not (policy.doubts.cover(hold.lease.since_ns) or queues.deleted(hold))",
-        " and not policy.doubts.cover(hold.lease.since_ns)",
+        " and not (quorum.doubts.cover(hold.lease.since_ns) or queues.deleted(hold))",
+        " and not quorum.doubts.cover(hold.lease.since_ns)",
         foreign=True,
     ),
     Mutant(

@@ -60,7 +60,7 @@ def test_an_attempt_succeeds_if_and_only_if_a_quorum_said_yes(build: impl.Implem
     play.hold.claim(object())
     try:
         play.follow(
-            play.acquire_module.acquire(play.policy, play.queues, play.hold, TTL_MS, BEGINNING), itertools.repeat(votes)
+            play.acquire_module.acquire(play.quorum, play.queues, play.hold, TTL_MS, BEGINNING), itertools.repeat(votes)
         )
     except QuorumUnavailable:
         pass
@@ -94,7 +94,7 @@ def test_every_attempt_has_a_token_of_its_own_and_is_undone_unless_won_or_refuse
         return "n" * play.masters
 
     play.hold.claim(object())
-    steps = play.acquire_module.acquire(play.policy, play.queues, play.hold, TTL_MS, give_up)
+    steps = play.acquire_module.acquire(play.quorum, play.queues, play.hold, TTL_MS, give_up)
     try:
         play.follow(steps, itertools.chain(attempts, itertools.repeat(last)))
     except QuorumUnavailable:
@@ -153,7 +153,7 @@ def test_the_deadline_counts_from_before_the_first_ask_however_long_the_votes_ta
 
 def test_the_deadline_is_fixed_before_the_ask_is_yielded(play: Play) -> None:
     play.hold.claim(object())
-    steps = play.acquire_module.acquire(play.policy, play.queues, play.hold, TTL_MS, None)
+    steps = play.acquire_module.acquire(play.quorum, play.queues, play.hold, TTL_MS, None)
     ballot = next(steps)
     # The driver needs some time to send.
     play.now += 10 * MS
@@ -196,12 +196,12 @@ def test_the_clock_is_read_after_the_last_counted_vote(play: Play) -> None:
 
 def test_an_attempt_waits_no_longer_than_a_round_and_never_past_its_deadline(play: Play) -> None:
     play.acquire("nnn")
-    assert play.of("Ballot")[0].until_ns == BEGINNING + play.policy.wait_ns(TTL_MS) < BEGINNING + VALIDITY
+    assert play.of("Ballot")[0].until_ns == BEGINNING + play.quorum.wait_ns(TTL_MS) < BEGINNING + VALIDITY
 
 
 def test_a_very_short_ttl_bounds_the_wait_by_the_deadline(play: Play) -> None:
     play.hold.claim(object())
-    assert not play.run(play.acquire_module.acquire(play.policy, play.queues, play.hold, 10, BEGINNING), "nnn")
+    assert not play.run(play.acquire_module.acquire(play.quorum, play.queues, play.hold, 10, BEGINNING), "nnn")
     assert play.of("Ballot")[0].until_ns == BEGINNING + 10 * MS - MS // 10 - 2 * MS
 
 
@@ -254,12 +254,12 @@ def test_a_split_vote_is_undone_and_tried_again(play: Play) -> None:
         "Ballot Acquire",
     ]
     _, first, others = (effect for effect in play.of("Ballot"))
-    assert first.asked == ~others.asked == 1 << play.policy.order[crc32(KEY) % 5]
+    assert first.asked == ~others.asked == 1 << play.quorum.order[crc32(KEY) % 5]
     assert (others.size, others.quorum) == (4, 2)
 
 
 def test_the_error_counts_all_masters_although_one_was_asked_first(play: Play) -> None:
-    first = play.policy.order[crc32(KEY) % 5]
+    first = play.quorum.order[crc32(KEY) % 5]
     with pytest.raises(QuorumUnavailable, match=r"of 5 masters 4 did not answer within .*; 3 must agree"):
         play.acquire("nnnnn", "".join(".y"[index == first] for index in range(5)), give_up_ns=None)
 
@@ -292,7 +292,7 @@ def test_failures_that_are_not_in_a_row_do_not_add_up(play: Play) -> None:
 def test_a_failed_attempt_does_not_lengthen_the_next_pause(play: Play) -> None:
     assert play.acquire("!!!", "nnn", "yyy", give_up_ns=None)
     [pause] = play.of("Pause")
-    assert pause.until_ns - (BEGINNING + 3 * LATENCY) == play.policy.retry.pause_ns(0, play.chance)
+    assert pause.until_ns - (BEGINNING + 3 * LATENCY) == play.quorum.retry.pause_ns(0, play.chance)
 
 
 def test_silence_of_a_majority_raises_at_once(play: Play) -> None:
@@ -325,7 +325,7 @@ def lost_for(play: Play, until_ns: int, votes: str = "!!!") -> Iterator[Votes]:
 def ride(play: Play, votes: Iterator[Votes], give_up_ns: int | None) -> bool:
     """Acquire with as many votes as it asks for; return whether the lock was won."""
     play.hold.claim(play.ticket)
-    play.follow(play.acquire_module.acquire(play.policy, play.queues, play.hold, TTL_MS, give_up_ns), votes)
+    play.follow(play.acquire_module.acquire(play.quorum, play.queues, play.hold, TTL_MS, give_up_ns), votes)
     return bool(play.hold.state == play.claims.HELD)
 
 
@@ -410,7 +410,7 @@ def test_the_last_attempt_waits_no_longer_than_the_patience(patient: Play) -> No
         return ""
 
     patient.hold.claim(patient.ticket)
-    steps = patient.acquire_module.acquire(patient.policy, patient.queues, patient.hold, 10_000, None)
+    steps = patient.acquire_module.acquire(patient.quorum, patient.queues, patient.hold, 10_000, None)
     with pytest.raises(QuorumUnavailable):
         patient.follow(steps, itertools.repeat(silent))
     assert waits[0] == 500 * MS
@@ -427,7 +427,7 @@ BUSY = ("nnn", "!!!", "yynnn", "nnn")
 def test_an_acquire_interrupted_at_any_effect_is_undone_with_its_last_token(play: Play, how: str, point: int) -> None:
     ticket = object()
     play.hold.claim(ticket)
-    steps = play.acquire_module.acquire(play.policy, play.queues, play.hold, TTL_MS, None)
+    steps = play.acquire_module.acquire(play.quorum, play.queues, play.hold, TTL_MS, None)
     script = itertools.cycle(BUSY)
     for _ in range(point + 1):
         play.perform(next(steps), script)
@@ -447,7 +447,7 @@ def test_an_acquire_interrupted_at_any_effect_is_undone_with_its_last_token(play
 def test_an_acquire_interrupted_before_its_first_effect_has_nothing_to_undo(play: Play, how: str) -> None:
     ticket = object()
     play.hold.claim(ticket)
-    steps = play.acquire_module.acquire(play.policy, play.queues, play.hold, TTL_MS, None)
+    steps = play.acquire_module.acquire(play.quorum, play.queues, play.hold, TTL_MS, None)
     try:
         INTERRUPTIONS[how](steps)
     except (KeyboardInterrupt, OSError):

@@ -23,7 +23,7 @@ class Holder:
         self.play = play
         self.condition = play.build.module("quorum.condition")
         assert play.acquire("yyy")
-        self.queue = self.condition.CallQueue(play.policy, play.queues, play.hold, CONDITION, TTL_MS)
+        self.queue = self.condition.CallQueue(play.quorum, play.queues, play.hold, CONDITION, TTL_MS)
         self.waiter = self.queue.waiter()
 
     def answer(self, ballot: Any, *answers: int | None) -> None:
@@ -171,7 +171,7 @@ def test_a_waiter_that_a_quorum_has_not_heard_for_long_wakes_up(holder: Holder, 
 def test_a_waiter_wakes_up_if_a_master_may_have_forgotten_a_call(holder: Holder) -> None:
     holder.enter(WAITS, WAITS, WAITS)
     steps, question, _ = holder.begin()
-    holder.play.policy.doubts.add(holder.play.now + 1, 0)
+    holder.play.quorum.doubts.add(holder.play.now + 1, 0)
     holder.answer(question, WAITS, WAITS, WAITS)
     assert verdict(steps) == ("CALL_WAIT", True)
 
@@ -241,7 +241,7 @@ def test_a_call_that_waiters_may_miss_is_repeated(holder: Holder, why: str) -> N
     if why == "late":
         holder.play.now += LIMIT + MS
     else:
-        holder.play.policy.doubts.add(holder.play.now + 1, 0)
+        holder.play.quorum.doubts.add(holder.play.now + 1, 0)
         holder.play.now += 2
     holder.answer(ballot, WAITS, WAITS, WAITS)
     again = next(steps)

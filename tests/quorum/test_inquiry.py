@@ -11,11 +11,11 @@ from redlatch.errors import ConfigurationError, QuorumUnavailable
 
 
 def locked(play: Play, *script: Votes) -> Any:
-    return play.run(play.inquiry.locked(play.policy, play.hold, SECOND), *script)
+    return play.run(play.inquiry.locked(play.quorum, play.hold, SECOND), *script)
 
 
 def owned(play: Play, *script: Votes) -> Any:
-    return play.run(play.inquiry.owned(play.policy, play.hold, SECOND), *script)
+    return play.run(play.inquiry.owned(play.quorum, play.hold, SECOND), *script)
 
 
 @pytest.mark.parametrize(("votes", "verdict"), [("yyy", True), ("nnn", False), ("yynnn", False), ("!!yyy", True)])
@@ -94,7 +94,7 @@ def answers(*said: bytes | None) -> Any:
 
 
 def holder(play: Play, *script: Votes) -> Any:
-    return play.run(play.inquiry.holder(play.policy, play.hold, SECOND), *script)
+    return play.run(play.inquiry.holder(play.quorum, play.hold, SECOND), *script)
 
 
 def test_the_holder_is_the_token_of_a_quorum_until_too_few_masters_have_it(play: Play) -> None:
@@ -136,7 +136,7 @@ def test_a_lock_of_many_holders_has_no_holder(play: Play) -> None:
 
 
 def blockers(play: Play, timeout_ns: int, *script: Votes) -> Any:
-    return play.run(play.inquiry.blockers(play.policy, [play.hold], timeout_ns), *script)
+    return play.run(play.inquiry.blockers(play.quorum, [play.hold], timeout_ns), *script)
 
 
 def test_the_blocker_is_the_holder_that_a_quorum_names(play: Play) -> None:

@@ -341,9 +341,9 @@ def test_a_lease_is_beyond_proof_if_the_masters_that_forgot_it_are_out_until_its
     doubts = BUILD.module("quorum.policy").Doubts()
     for index in doubted:
         doubts.add(NOW, index)
-    policy: Any = SimpleNamespace(masters=("a", "b", "c"), size=3, quorum=2, doubts=doubts)
+    quorum: Any = SimpleNamespace(masters=("a", "b", "c"), size=3, majority=2, doubts=doubts)
     hold: Any = SimpleNamespace(deadline_ns=NOW + SECOND, lease=SimpleNamespace(asked_ns=NOW - 1))
-    assert beyond_proof(policy, hold, causes.items()) == expected
+    assert beyond_proof(quorum, hold, causes.items()) == expected
 
 
 def test_a_watch_of_a_short_ttl_has_a_pause_all_the_same() -> None:

@@ -25,7 +25,7 @@ class Use:
     def __init__(self, play: Play) -> None:
         self.play = play
         module = play.build.module("quorum.latch")
-        self.counts = module.Counts(play.policy, play.queues, play.hold, 3, TTL_MS)
+        self.counts = module.Counts(play.quorum, play.queues, play.hold, 3, TTL_MS)
 
     def answer(self, ballot: Any, *answers: int | None) -> None:
         """Let each master in turn answer; None is a connection that breaks."""
@@ -71,7 +71,7 @@ def test_a_count_without_a_quorum_raises_at_the_second_failure(use: Use) -> None
 def test_a_count_that_a_master_may_have_forgotten_since_is_sent_again(use: Use) -> None:
     steps = use.counts.counting()
     ballot = next(steps)
-    use.play.policy.doubts.add(use.play.now + 1, 0)
+    use.play.quorum.doubts.add(use.play.now + 1, 0)
     use.play.now += 2
     mine = use.counts.mine
     use.answer(ballot, *[answer(mine)] * 3)

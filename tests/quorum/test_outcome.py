@@ -21,7 +21,7 @@ def outcome(implementation: impl.Implementation) -> ModuleType:
 
 def ballot_of(play: Play, votes: str) -> Any:
     """Return a ballot on a release with these votes, decided if they settle it."""
-    ballot = play.ballots.Ballot(play.commands.Release(KEY, b"token", BEGINNING), play.masters, play.policy.quorum)
+    ballot = play.ballots.Ballot(play.commands.Release(KEY, b"token", BEGINNING), play.masters, play.quorum.majority)
     play.vote(ballot, votes)
     return ballot
 
@@ -40,15 +40,15 @@ def asking(play: Play) -> Play:
 def test_a_lock_is_granted_by_a_quorum_before_the_deadline(
     asking: Play, outcome: ModuleType, won: bool, now: int, granted: bool
 ) -> None:
-    assert bool(outcome.granted(asking.policy, asking.queues, asking.hold, won, DEADLINE, now)) is granted
+    assert bool(outcome.granted(asking.quorum, asking.queues, asking.hold, won, DEADLINE, now)) is granted
 
 
 @pytest.mark.parametrize(("doubt", "granted"), [(BEGINNING, True), (BEGINNING + 1, False)])
 def test_a_vote_that_may_be_forgotten_grants_no_lock(
     asking: Play, outcome: ModuleType, doubt: int, granted: bool
 ) -> None:
-    asking.policy.doubts.add(doubt)
-    assert bool(outcome.granted(asking.policy, asking.queues, asking.hold, True, DEADLINE, BEGINNING)) is granted
+    asking.quorum.doubts.add(doubt)
+    assert bool(outcome.granted(asking.quorum, asking.queues, asking.hold, True, DEADLINE, BEGINNING)) is granted
 
 
 @pytest.mark.parametrize(("lost", "granted"), [(BEGINNING - 1, True), (BEGINNING, False)])
@@ -56,7 +56,7 @@ def test_a_key_that_was_deleted_since_the_attempt_began_grants_no_lock(
     asking: Play, outcome: ModuleType, lost: int, granted: bool
 ) -> None:
     asking.queues.note_deletion(KEY, lost)
-    assert bool(outcome.granted(asking.policy, asking.queues, asking.hold, True, DEADLINE, BEGINNING)) is granted
+    assert bool(outcome.granted(asking.quorum, asking.queues, asking.hold, True, DEADLINE, BEGINNING)) is granted
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def end(held: Play, outcome: ModuleType, votes: str, late: bool = False, resent:
     started, held.now = held.now, held.now + 2 * MS
     ballot = ballot_of(held, votes)
     ballot.command.tried = tried if resent else 0
-    return bool(outcome.end_release(held.policy, held.hold, ballot, late, resent, started))
+    return bool(outcome.end_release(held.quorum, held.hold, ballot, late, resent, started))
 
 
 # A master that obeyed the first command answers "no" to the second.
@@ -120,7 +120,7 @@ def test_a_release_of_a_lost_lock_frees_the_hold_and_says_why_it_was_lost(
 def test_row_60_a_no_is_an_echo_only_of_a_copy_that_the_same_memory_may_have_obeyed(
     held: Play, outcome: ModuleType, how: str, votes: str, tried: int, forgot: tuple[int, ...], lost: bool
 ) -> None:
-    doubts = held.policy.doubts
+    doubts = held.quorum.doubts
     for master in forgot:
         (doubts.add if how == "doubt" else doubts.note_other)(BEGINNING + 1, master)
     if not lost:
@@ -135,15 +135,15 @@ def test_row_60_a_no_after_the_end_of_the_lease_may_come_from_a_key_that_has_exp
     held: Play, outcome: ModuleType, forgot: tuple[int, ...], lost: bool
 ) -> None:
     for master in forgot:
-        held.policy.doubts.note_other(BEGINNING + 1, master)
+        held.quorum.doubts.note_other(BEGINNING + 1, master)
     held.hold.begin_release(held.now)
     held.now = DEADLINE
     ballot = ballot_of(held, "nnn")
     if not lost:
-        assert outcome.end_release(held.policy, held.hold, ballot, False, True, held.now)
+        assert outcome.end_release(held.quorum, held.hold, ballot, False, True, held.now)
         return
     with pytest.raises(LockLost, match="a quorum has forgotten it"):
-        outcome.end_release(held.policy, held.hold, ballot, False, True, held.now)
+        outcome.end_release(held.quorum, held.hold, ballot, False, True, held.now)
 
 
 @pytest.mark.parametrize(("obeyed", "lost"), [(0b000, True), (0b001, False)])
@@ -167,8 +167,8 @@ def test_row_60_a_master_that_has_obeyed_an_earlier_copy_had_the_lock_whatever_i
 def test_a_master_that_had_forgotten_before_the_lease_was_asked_for_has_kept_it(
     play: Play, since: int, kept: bool
 ) -> None:
-    play.policy.doubts.note_other(since, 1)
-    assert play.policy.doubts.kept(1, BEGINNING) is kept and play.policy.doubts.kept(0, BEGINNING)
+    play.quorum.doubts.note_other(since, 1)
+    assert play.quorum.doubts.kept(1, BEGINNING) is kept and play.quorum.doubts.kept(0, BEGINNING)
 
 
 def test_row_60_a_release_without_a_verdict_notes_where_a_copy_may_have_been_obeyed(
@@ -178,13 +178,13 @@ def test_row_60_a_release_without_a_verdict_notes_where_a_copy_may_have_been_obe
     ballot = ballot_of(held, "n!!!")
     # The link to one of them was down.
     ballot.unsent = 0b1000
-    assert not outcome.end_release(held.policy, held.hold, ballot, False, False, held.now)
+    assert not outcome.end_release(held.quorum, held.hold, ballot, False, False, held.now)
     assert [ballot.command.tried >> index & 1 for index in range(5)] == [0, 1, 1, 0, 1]
     assert ballot.unsent == -1
 
 
 def test_a_release_that_comes_after_that_of_the_closed_client_says_so(held: Play, outcome: ModuleType) -> None:
-    held.policy.released_ns = held.now
+    held.quorum.released_ns = held.now
     with pytest.raises(LockLost, match=r"released by close\(release=True\)"):
         end(held, outcome, "nnn")
 
@@ -208,7 +208,7 @@ def test_the_error_of_a_ballot_that_was_held_counts_the_masters_that_it_waited_f
 ) -> None:
     ballot = ballot_of(play, "!")
     ballot.silent = (0, 2)
-    error = outcome.no_quorum("acquire", play.policy, play.hold, ballot, SECOND // 4)
+    error = outcome.no_quorum("acquire", play.quorum, play.hold, ballot, SECOND // 4)
     assert "of 5 masters 1 failed and 1 did not answer within 0.250 s" in str(error)
     assert [str(cause) for cause in error.causes.values()] == ["broken 0", "no answer within 0.250 s"]
 
@@ -216,7 +216,7 @@ def test_the_error_of_a_ballot_that_was_held_counts_the_masters_that_it_waited_f
 def test_the_error_names_each_master_that_failed_or_was_silent(play: Play, outcome: ModuleType) -> None:
     ballot = ballot_of(play, "y!y")
     ballot.silent = (4, 3)
-    error = outcome.no_quorum("extend", play.policy, play.hold, ballot, SECOND // 4)
+    error = outcome.no_quorum("extend", play.quorum, play.hold, ballot, SECOND // 4)
     assert "extend of 'sku:42': of 5 masters 1 failed and 2 did not answer within 0.250 s; 3 must agree" in str(error)
     assert {master: str(cause) for master, cause in error.causes.items()} == {
         "master-1:6379": "broken 1",
@@ -230,7 +230,7 @@ def test_the_error_names_each_master_that_failed_or_was_silent(play: Play, outco
 def test_the_error_says_how_long_the_whole_call_took(
     play: Play, outcome: ModuleType, elapsed_ns: int, seconds: float
 ) -> None:
-    error = outcome.no_quorum("acquire", play.policy, play.hold, ballot_of(play, "!!!"), SECOND // 4, elapsed_ns)
+    error = outcome.no_quorum("acquire", play.quorum, play.hold, ballot_of(play, "!!!"), SECOND // 4, elapsed_ns)
     assert error.elapsed == seconds
 
 
@@ -257,7 +257,7 @@ def test_the_error_says_when_a_quorum_may_vote_again(
     """What is left of a quarantine counts, and a second for a master that failed otherwise."""
     ballot = ballot_of(play, "!!!")
     ballot.causes = dict.fromkeys(range(failed), ConnectionError("gone")) | dict(enumerate(map(kept_out, out)))
-    error = outcome.no_quorum("acquire", play.policy, play.hold, ballot, 0)
+    error = outcome.no_quorum("acquire", play.quorum, play.hold, ballot, 0)
     assert error.retry_after == pytest.approx(retry_after)
 
 
@@ -265,17 +265,17 @@ def test_the_text_has_the_time_that_is_left_now(play: Play, outcome: ModuleType)
     ballot = ballot_of(play, "!!!")
     ballot.causes = {0: kept_out(9)}
     play.now = BEGINNING + 4 * SECOND
-    error = outcome.no_quorum("acquire", play.policy, play.hold, ballot, 0)
+    error = outcome.no_quorum("acquire", play.quorum, play.hold, ballot, 0)
     assert "kept out for 5.0 s more: it was restarted" in str(error)
     play.now = BEGINNING + 10 * SECOND
-    assert "kept out for 0.0 s more" in str(outcome.no_quorum("acquire", play.policy, play.hold, ballot, 0))
+    assert "kept out for 0.0 s more" in str(outcome.no_quorum("acquire", play.quorum, play.hold, ballot, 0))
 
 
 @pytest.mark.parametrize(("later", "released"), [(-1, True), (0, True), (1, False)])
 def test_only_a_lease_that_had_not_run_out_was_ended_by_the_client(
     held: Play, outcome: ModuleType, later: int, released: bool
 ) -> None:
-    assert not outcome.was_released(held.policy, held.hold)
+    assert not outcome.was_released(held.quorum, held.hold)
     held.now = held.hold.deadline_ns + later
-    held.policy.released_ns = held.now
-    assert outcome.was_released(held.policy, held.hold) is released
+    held.quorum.released_ns = held.now
+    assert outcome.was_released(held.quorum, held.hold) is released

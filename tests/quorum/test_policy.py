@@ -1,8 +1,7 @@
-"""The numbers of the algorithm."""
+"""Pauses, hand-offs, the numbers of fenced locks, and doubts."""
 
 from __future__ import annotations
 
-import importlib
 import pickle
 from types import ModuleType
 from typing import Any
@@ -28,98 +27,6 @@ def policies(implementation: impl.Implementation) -> ModuleType:
 def build(request: pytest.FixtureRequest) -> ModuleType:
     """The module in each build in turn, for tests that hypothesis calls many times."""
     return implementation_named(request.param).module("quorum.policy")
-
-
-def units_of(policies: ModuleType) -> ModuleType:
-    """Return `votes.units` of the same build."""
-    return importlib.import_module(policies.__name__.replace("quorum.policy", "votes.units"))
-
-
-def sibling_of(policies: ModuleType, name: str) -> ModuleType:
-    """Return another module of `quorum` of the same build."""
-    return importlib.import_module(policies.__name__.replace("quorum.policy", f"quorum.{name}"))
-
-
-def policy_of(policies: ModuleType, **changes: Any) -> Any:
-    arguments: dict[str, Any] = {
-        "masters": ("a", "b", "c"),
-        "drift_factor": 0.01,
-        "attempt_ns": None,
-        "retry": policies.Retry(),
-        "clock": units_of(policies).Clock(),
-        "random": lambda: 0.0,
-        "tokens": sibling_of(policies, "tokens").Tokens(lambda: [b""]),
-        "fences": policies.Fences(lambda: 1000),
-    }
-    return policies.Policy(**(arguments | changes))
-
-
-@pytest.mark.parametrize(("masters", "quorum"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (7, 4)])
-def test_a_quorum_is_more_than_half(policies: ModuleType, masters: int, quorum: int) -> None:
-    assert units_of(policies).quorum_of(masters) == quorum
-    assert policy_of(policies, masters=("m",) * masters).quorum == quorum
-
-
-@given(masters=st.integers(1, 1000))
-def test_two_quorums_always_share_a_master(build: ModuleType, masters: int) -> None:
-    assert masters < 2 * units_of(build).quorum_of(masters) <= masters + 2
-
-
-@given(ttl_ms=st.integers(4, 10**10), factor=st.floats(0, 0.4))
-def test_the_drift_allowance_is_a_share_of_the_ttl_and_2_ms(build: ModuleType, ttl_ms: int, factor: float) -> None:
-    drift = units_of(build).drift_ns(ttl_ms, factor)
-    assert drift == pytest.approx(ttl_ms * MS * factor + 2 * MS, abs=1)
-    assert policy_of(build, drift_factor=factor).validity_ns(ttl_ms) == ttl_ms * MS - drift < ttl_ms * MS
-
-
-@given(ttl_ms=st.integers(1, 100 * 365 * 86_400_000), factor=st.floats(0, 1, exclude_max=True))
-def test_both_builds_compute_the_same_validity(ttl_ms: int, factor: float) -> None:
-    try:
-        modules = [impl.load(name).module("quorum.policy") for name in ("c", "python")]
-    except ImportError:
-        pytest.skip("the compiled implementation was not built")
-    compiled, pure = (policy_of(module, drift_factor=factor).validity_ns(ttl_ms) for module in modules)
-    assert compiled == pure
-
-
-@given(ttl_ms=st.integers(4, 10**8), taken_ns=st.integers(1000, 10 * MS), factor=st.floats(0, 0.4))
-def test_the_ttl_for_a_validity_is_the_largest_that_gives_no_more(
-    build: ModuleType, ttl_ms: int, taken_ns: int, factor: float
-) -> None:
-    policy = policy_of(build, drift_factor=factor)
-    validity_ns = policy.validity_ns(ttl_ms) - taken_ns
-    found_ms = policy.ttl_ms_for(validity_ns)
-    assert found_ms < ttl_ms
-    # A drop-in of redis-py adds this to what its caller wants, and its suite allows no millisecond more.
-    if found_ms:
-        assert policy.validity_ns(found_ms) <= validity_ns + 1000 < policy.validity_ns(found_ms + 1) + 2000
-
-
-def test_there_is_no_ttl_for_a_validity_that_is_over(policies: ModuleType) -> None:
-    assert policy_of(policies).ttl_ms_for(-SECOND) == 0
-
-
-@pytest.mark.parametrize(("ttl_ms", "wait_ms"), [(10, 100), (2000, 100), (10_000, 500), (60_000, 1000)])
-def test_an_attempt_waits_5_percent_of_the_ttl_within_100_ms_and_1_s(
-    policies: ModuleType, ttl_ms: int, wait_ms: int
-) -> None:
-    assert policy_of(policies).wait_ns(ttl_ms) == wait_ms * MS
-
-
-def test_an_attempt_timeout_that_was_given_is_taken_as_it_is(policies: ModuleType) -> None:
-    assert policy_of(policies, attempt_ns=7).wait_ns(60_000) == 7
-
-
-@pytest.mark.parametrize(("left_ms", "wait_ms"), [(5, 100), (300, 300), (5000, 1000), (-1, 100)])
-def test_row_42_an_attempt_waits_no_longer_than_its_caller(policies: ModuleType, left_ms: int, wait_ms: int) -> None:
-    assert policy_of(policies).wait_within(60_000, left_ms * MS) == wait_ms * MS
-
-
-@pytest.mark.parametrize(("round_ms", "lone_ms"), [(0, 10), (1, 10), (5, 40), (50, 100)])
-def test_row_42_a_master_that_is_asked_alone_has_a_few_round_trips(
-    policies: ModuleType, round_ms: int, lone_ms: int
-) -> None:
-    assert policy_of(policies).lone_ns(1000 * MS, round_ms * MS) == lone_ms * MS
 
 
 @given(attempt=st.integers(0, 10**6), chance=st.floats(0, 1, exclude_max=True))

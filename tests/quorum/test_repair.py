@@ -13,7 +13,7 @@ MASTER = 3
 
 def extending(play: Play, ttl_ms: int = TTL_MS) -> Any:
     """Begin an extension; return its command."""
-    return next(play.extending(play.policy, play.hold, ttl_ms)).command
+    return next(play.extending(play.quorum, play.hold, ttl_ms)).command
 
 
 def test_a_master_that_lacks_the_key_gets_it_with_the_token_of_the_lease(held: Play) -> None:
@@ -59,15 +59,15 @@ def key_deleted(play: Play) -> None:
 
 
 def in_doubt(play: Play) -> None:
-    play.policy.doubts.add(play.now + 1)
+    play.quorum.doubts.add(play.now + 1)
 
 
 def released(play: Play) -> None:
-    next(play.releasing(play.policy, play.queues, play.hold, SECOND))
+    next(play.releasing(play.quorum, play.queues, play.hold, SECOND))
 
 
 def sent_only(play: Play) -> None:
-    list(play.releasing_nowait(play.policy, play.queues, play.hold, None))
+    list(play.releasing_nowait(play.quorum, play.queues, play.hold, None))
 
 
 def interrupted(play: Play) -> None:

@@ -69,9 +69,9 @@ def test_a_verification_of_a_lock_that_is_not_renewed_asks_for_no_ttl_of_its_own
     assert play.term.renewal_ttl_ms(NOW) == TTL_MS
     play.upkeep.renews = False
     assert play.term.renewal_ttl_ms(NOW) == 0
-    assert not play.term.gains(play.policy, NOW)
+    assert not play.term.gains(play.quorum, NOW)
     play.term.doubted = True
-    assert play.term.gains(play.policy, NOW)
+    assert play.term.gains(play.quorum, NOW)
 
 
 def test_a_lock_that_is_looked_at_with_others_before_its_time_is_renewed_at_its_time(play: Play) -> None:
@@ -81,15 +81,15 @@ def test_a_lock_that_is_looked_at_with_others_before_its_time_is_renewed_at_its_
     renew_ns = play.term.usual_ns()
     play.term.plan(renew_ns)
     assert NOW < renew_ns < NOW + TOGETHER_NS
-    assert not play.term.is_due(play.policy, NOW)
+    assert not play.term.is_due(play.quorum, NOW)
     assert play.term.due_ns == renew_ns
-    assert play.term.is_due(play.policy, renew_ns)
+    assert play.term.is_due(play.quorum, renew_ns)
 
 
 def test_a_lease_without_a_known_end_is_not_verified(play: Play) -> None:
     play.hold.borrow(b"of another holder")
     play.term.doubted = True
-    assert not play.term.gains(play.policy, NOW)
+    assert not play.term.gains(play.quorum, NOW)
 
 
 def test_a_verification_after_max_hold_asks_for_no_negative_ttl(play: Play) -> None:
@@ -99,7 +99,7 @@ def test_a_verification_after_max_hold_asks_for_no_negative_ttl(play: Play) -> N
 
 def test_the_last_renewal_before_max_hold_is_not_followed_by_others(play: Play) -> None:
     play.upkeep.max_hold_ns = 2 * SECOND
-    assert play.term.gains(play.policy, NOW)
+    assert play.term.gains(play.quorum, NOW)
     # The deadline is a drift before the end of max_hold.
     play.hold.lease = play.hold.lease.until(NOW + 2 * SECOND - 30 * MILLISECOND)
-    assert not play.term.gains(play.policy, NOW + SECOND // 2)
+    assert not play.term.gains(play.quorum, NOW + SECOND // 2)

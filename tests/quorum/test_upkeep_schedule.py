@@ -205,8 +205,8 @@ def test_all_locks_are_lost_at_once_when_the_client_releases_them(play: Play) ->
     play.schedule.add(play.term)
     assert play.lost_at(NOW) == []
     assert not play.schedule.settled()
-    play.policy.released_ns = NOW
-    play.policy.doubts.add(1 << 62)
+    play.quorum.released_ns = NOW
+    play.quorum.doubts.add(1 << 62)
     assert play.schedule.next_ns(NOW) <= NOW
     assert play.lost_at(NOW) == [(RELEASED, play.term)]
     assert play.lock.marked == [play.term, play.term]
@@ -216,7 +216,7 @@ def test_all_locks_are_lost_at_once_when_the_client_releases_them(play: Play) ->
 
 def test_a_lock_that_ran_out_before_the_client_released_the_others_keeps_its_reason(play: Play) -> None:
     play.schedule.add(play.term)
-    play.policy.released_ns = NOW + 2 * SECOND
+    play.quorum.released_ns = NOW + 2 * SECOND
     ((reason, _),) = play.lost_at(NOW + 2 * SECOND)
     assert reason.startswith(RAN_OUT)
 
@@ -367,7 +367,7 @@ def test_a_key_that_is_gone_after_the_release_is_no_loss(play: Play) -> None:
 def test_a_lease_in_doubt_is_verified_even_if_it_is_added_again(play: Play) -> None:
     """Before the fix, a lock whose `lost` was used just then was verified never."""
     play.upkeep.renews = False
-    play.policy.doubts.add(NOW)
+    play.quorum.doubts.add(NOW)
     play.schedule.add(play.term)
     play.schedule.add(play.term)
     assert play.schedule.due(NOW) == [play.term]

@@ -90,16 +90,16 @@ class Host:
         self.tokens.update(drawn)
         return drawn
 
-    def policy(self, **numbers: Any) -> Any:
-        """Return the policy of a client that takes time, random numbers and tokens from this process."""
-        policies = impl.current.module("quorum.policy")
+    def quorum(self, **numbers: Any) -> Any:
+        """Return the quorum of a client that takes time, random numbers and tokens from this process."""
+        policies = impl.current.module("quorum.quorum")
         host = self
 
         class HostClock(impl.current.module("votes.units").Clock):  # type: ignore[misc]
             def now(self) -> int:
                 return host.read_clock_of_client()
 
-        return policies.Policy(
+        return policies.Quorum(
             clock=HostClock(),
             random=random.Random(self.world.chance.random()).random,
             tokens=impl.current.module("quorum.tokens").Tokens(self.draw_tokens),

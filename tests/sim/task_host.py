@@ -227,8 +227,8 @@ class SimClient(AsyncClient):
         old, new = host.lists or (range(len(host.masters)), ())
         super().__init__(_urls(old), next=_urls(new) if new else None, **options)
 
-    def _policy_of(self, **numbers: Any) -> Any:
-        return self._host.policy(**numbers)
+    def _quorum_of(self, **numbers: Any) -> Any:
+        return self._host.quorum(**numbers)
 
     def _dialler(self, *args: Any) -> SimDialler:
         return SimDialler(self._host, *args)

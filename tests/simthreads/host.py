@@ -146,8 +146,8 @@ class ThreadClient(Client):
     def _masters_of(masters: Any) -> Any:
         return masters
 
-    def _policy_of(self, **numbers: Any) -> Any:
-        return self._host.policy(**numbers)
+    def _quorum_of(self, **numbers: Any) -> Any:
+        return self._host.quorum(**numbers)
 
 
 def _nothing(*_: object) -> None:

@@ -60,7 +60,7 @@ _CALL_NEXT = '''\
 '''
 
 _HAND_OFF = '''\
-    def hand_off(self, policy: Policy, hold: Hold, now_ns: int) -> bool:
+    def hand_off(self, quorum: Quorum, hold: Hold, now_ns: int) -> bool:
         """Give the lease of a hold that is being released to the next in queue; tell whether somebody took it.
 
         Not when its tenure is over: other processes wait for it, too.
@@ -70,8 +70,8 @@ _HAND_OFF = '''\
             return False
         # An extension may reach the masters behind the next one's own.
         busy = hold.extending is not None
-        over = now_ns - hold.lease.since_ns >= policy.tenure_ns or hold.lease.hand_offs >= policy.tenure_count
-        if busy or over or policy.doubts.cover(hold.lease.asked_ns):
+        over = now_ns - hold.lease.since_ns >= quorum.tenure_ns or hold.lease.hand_offs >= quorum.tenure_count
+        if busy or over or quorum.doubts.cover(hold.lease.asked_ns):
             return False
         entry = _next(queue)
         if entry is None or not hold.may_hand_off_to(entry.hold):

@@ -26,22 +26,22 @@ class World:
         self.ballots: ModuleType = self.play.ballots
         self.watches: ModuleType = self.play.watches
         self.now = BEGINNING
-        self.policy = self.policy_of(build, self.play.policy.masters, **options)
+        self.quorum = self.policy_of(build, self.play.quorum.masters, **options)
 
     def policy_of(self, build: impl.Implementation, masters: tuple[str, ...], **options: Any) -> Any:
-        policies = build.module("quorum.policy")
+        policies = build.module("quorum.quorum")
         if "tenure" in options or "count" in options:
             kinds = [option for option in ("tenure", "count") if option in options]
             options["handoff"] = policies.Handoff(**{option: options.pop(option) for option in kinds})
-        return policies.Policy(
+        return policies.Quorum(
             masters=masters,
             drift_factor=0.01,
             attempt_ns=None,
             retry=policies.Retry(),
-            clock=self.play.policy.clock,
+            clock=self.play.quorum.clock,
             random=lambda: 0.5,
-            tokens=self.play.policy.tokens,
-            fences=self.play.policy.fences,
+            tokens=self.play.quorum.tokens,
+            fences=self.play.quorum.fences,
             **options,
         )
 
@@ -69,7 +69,7 @@ class World:
     def join(self, hold: Any, until_ns: int = FOR_EVER) -> Any:
         """Put a hold into its queue and return its entry."""
         entry = self.waiting.QueueEntry(hold, until_ns)
-        self.queues.join(self.policy, entry, self.now)
+        self.queues.join(self.quorum, entry, self.now)
         return entry
 
     def head(self, key: bytes = KEY) -> Any:
@@ -82,7 +82,7 @@ class World:
         return called
 
     def hand_off(self, hold: Any) -> bool:
-        return bool(self.queues.hand_off(self.policy, hold, self.now))
+        return bool(self.queues.hand_off(self.quorum, hold, self.now))
 
     def leave(self, hold: Any, courteous: bool = False) -> None:
         self.queues.leave(hold, self.now, courteous)
@@ -90,7 +90,7 @@ class World:
 
 def look(world: World, *answers: int) -> Any:
     """Return a look that is decided: -2 means that the key is gone, other answers are its remaining milliseconds."""
-    ballot = world.watches.Watch(world.play.commands.Look(KEY), world.policy.size, world.policy.quorum)
+    ballot = world.watches.Watch(world.play.commands.Look(KEY), world.quorum.size, world.quorum.majority)
     world.queues.watches.add(ballot.command.key, ballot)
     for index, answer in enumerate(answers):
         if answer == -2:

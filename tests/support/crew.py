@@ -33,18 +33,18 @@ class Crew:
         # A test may replace the way in which the clock is read.
         self.read = self.boot.now
         self.clock = clock_of(build, lambda: self.read())
-        # The holds and queues of the play; their policy has a scripted clock and is not used.
+        # The holds and queues of the play; their quorum has a scripted clock and is not used.
         self.play = Play(1, build=build)
-        policies = build.module("quorum.policy")
-        self.policy = policies.Policy(
-            masters=self.play.policy.masters,
+        policies = build.module("quorum.quorum")
+        self.quorum = policies.Quorum(
+            masters=self.play.quorum.masters,
             drift_factor=0.01,
             attempt_ns=None,
-            retry=self.play.policy.retry,
+            retry=self.play.quorum.retry,
             clock=self.clock,
-            random=self.play.policy.random,
-            tokens=self.play.policy.tokens,
-            fences=self.play.policy.fences,
+            random=self.play.quorum.random,
+            tokens=self.play.quorum.tokens,
+            fences=self.play.quorum.fences,
         )
         self.queues = self.play.queues
         self.connections = Connections(
@@ -60,13 +60,13 @@ class Crew:
         self.chain = chains.WakeChain(self.clock)
         self.watchers = chains.Watchers(self.clock)
         self.leader = build.module("drivers.leader").Leader(
-            self.connections, self.queues, self.policy, self.chain, self.watchers, self.background, -1
+            self.connections, self.queues, self.quorum, self.chain, self.watchers, self.background, -1
         )
         self.followers = build.module("drivers.followers").Followers(
             self.leader, self.chain, self.connections, self.background, self.clock
         )
-        self.schedule = UpkeepSchedule(self.policy, self.queues.watches)
-        self.held_locks = HeldLocks(self.policy, self.queues)
+        self.schedule = UpkeepSchedule(self.quorum, self.queues.watches)
+        self.held_locks = HeldLocks(self.quorum, self.queues)
         self.closing = Closing(
             self.leader,
             self.chain,
@@ -91,7 +91,7 @@ class Crew:
 
     def ballot(self, command: Any, seconds: float = PATIENCE) -> Any:
         """Return a ballot of the one master."""
-        return self.policy.ballot(command, self.boot.now() + int(seconds * SECOND))
+        return self.quorum.ballot(command, self.boot.now() + int(seconds * SECOND))
 
     def acquiring(self, name: str, token: bytes = b"token") -> Any:
         return self.ballot(self.commands.Acquire(name.encode(), token, self.boot.now(), 60_000))

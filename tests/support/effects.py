@@ -29,4 +29,4 @@ class EffectRig:
     def ballot(self, name: str, token: bytes = b"token", seconds: float = PATIENCE) -> Any:
         """Return a ballot on an acquire."""
         command = self.commands.Acquire(name.encode(), token, self.clock.now(), 60_000)
-        return self.client._policy.ballot(command, self.clock.now() + int(seconds * 10**9))
+        return self.client._quorum.ballot(command, self.clock.now() + int(seconds * 10**9))

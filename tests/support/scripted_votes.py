@@ -63,14 +63,14 @@ class Play:
         self.claims: ModuleType = build.module("quorum.claim")
         self.holds: ModuleType = build.module("quorum.hold")
         self.queues = build.module("quorum.waiting.queues").WaitQueues()
-        self.policies = policies = build.module("quorum.policy")
+        self.policies = policies = build.module("quorum.quorum")
         self.masters = masters
         self.now = BEGINNING
         self.chance = chance
         self.tokens = (b"token-%d" % number for number in itertools.count(1))
         self.effects: list[Any] = []
         self.rest = ""
-        self.policy = policies.Policy(
+        self.quorum = policies.Quorum(
             masters=tuple(f"master-{index}:6379" for index in range(masters)),
             drift_factor=0.01,
             attempt_ns=None,
@@ -144,14 +144,14 @@ class Play:
         """Claim and acquire, with one attempt by default; return whether the lock was granted."""
         self.ticket = object()
         self.hold.claim(self.ticket)
-        self.run(self.acquire_module.acquire(self.policy, self.queues, self.hold, TTL_MS, give_up_ns), *script)
+        self.run(self.acquire_module.acquire(self.quorum, self.queues, self.hold, TTL_MS, give_up_ns), *script)
         return self.hold.state == self.claims.HELD
 
     def extend(self, *script: Votes, ttl_ms: int = TTL_MS) -> Any:
-        return self.run(self.extending(self.policy, self.hold, ttl_ms), *script)
+        return self.run(self.extending(self.quorum, self.hold, ttl_ms), *script)
 
     def release(self, *script: Votes) -> Any:
-        return self.run(self.releasing(self.policy, self.queues, self.hold, SECOND), *script)
+        return self.run(self.releasing(self.quorum, self.queues, self.hold, SECOND), *script)
 
     def kinds(self) -> list[str]:
         """Return the names of all effects so far, with their commands."""

@@ -48,15 +48,15 @@ class Play:
         self.lock = Lock()
         self.upkeep = Upkeep(self.lock, hold, TTL_MS, renews=True)
         self.term = self.upkeep.begin(NOW)
-        policy: Any = SimpleNamespace(
+        quorum: Any = SimpleNamespace(
             doubts=build.module("quorum.policy").Doubts(),
             released_ns=0,
             random=lambda: 0.5,
             validity_ns=lambda ttl_ms: ttl_ms * MILLISECOND,
             ttl_ms_for=lambda ns: ns // MILLISECOND,
         )
-        self.policy = policy
-        self.schedule = UpkeepSchedule(policy, build.module("quorum.waiting.watches").Watches(deque()))
+        self.quorum = quorum
+        self.schedule = UpkeepSchedule(quorum, build.module("quorum.waiting.watches").Watches(deque()))
         self._meets: Callable[[], None] | None = None
         slot = holds.Hold.lease
 

@@ -29,8 +29,8 @@ class Rig(FarEnds):
         self.play = Play(3, build=build)
         self.hold = self.play.hold
         assert self.play.acquire("yyy")
-        clock = self.play.policy.clock
-        super().__init__(build.module("wire.engine").Fleet(list(self.play.policy.masters), 2, clock, guarded))
+        clock = self.play.quorum.clock
+        super().__init__(build.module("wire.engine").Fleet(list(self.play.quorum.masters), 2, clock, guarded))
         self.guarded = guarded
         for index in range(3):
             self.adopt(index)
@@ -46,7 +46,7 @@ class Rig(FarEnds):
 
     def extend(self, ttl_ms: int = TTL_MS) -> Any:
         """Begin an extension, and return its ballot."""
-        ballot = next(self.play.extending(self.play.policy, self.hold, ttl_ms))
+        ballot = next(self.play.extending(self.play.quorum, self.hold, ttl_ms))
         ballot.waiter = object()
         self.fleet.submit(ballot)
         self.fleet.flush()
@@ -55,7 +55,7 @@ class Rig(FarEnds):
 
     def release(self) -> None:
         """Begin a release, as its caller does."""
-        steps = self.play.releasing(self.play.policy, self.play.queues, self.hold, SECOND)
+        steps = self.play.releasing(self.play.quorum, self.play.queues, self.hold, SECOND)
         self.fleet.submit(next(steps))
         self.fleet.flush()
 
@@ -191,7 +191,7 @@ def test_a_master_that_does_not_know_the_ttl_gets_no_repair(guarded: Rig) -> Non
     guarded.lose(2)
     guarded.adopt(2, TTL_MS // 2)
     guarded.names(2)
-    ballot = next(guarded.play.extending(guarded.play.policy, guarded.hold, TTL_MS))
+    ballot = next(guarded.play.extending(guarded.play.quorum, guarded.hold, TTL_MS))
     ballot.waiter = object()
     # It does not answer the raise, and the others do not wait for it.
     link = guarded.fleet.links[2]

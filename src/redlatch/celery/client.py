@@ -45,7 +45,7 @@ class TaskClient(Client):
 
     def longest(self, seconds: float) -> float:
         """Return the ttl if it is allowed, else the longest one that is. Both are in seconds."""
-        return min(seconds, self._policy.max_ttl_ms / 1000)
+        return min(seconds, self._quorum.max_ttl_ms / 1000)
 
     def labelled(self, name: str, ttl: float | None, label: str, former: str = "", *, auto_renew: bool = False) -> Lock:
         """Make a lock whose tokens end with a label.
@@ -130,11 +130,11 @@ class TaskClient(Client):
             for master, answer in zip(self._masters, answers, strict=True)
             if isinstance(answer, Exception)
         }
-        if len(self._masters) - len(failed) < self._policy.quorum:
+        if len(self._masters) - len(failed) < self._quorum.majority:
             raise QuorumUnavailable(f"no quorum could say who holds {name!r}", name=name, causes=failed)
         votes = Counter(answer for answer in answers if isinstance(answer, bytes))
         for token, count in votes.most_common(1):
-            if count >= self._policy.quorum:
+            if count >= self._quorum.majority:
                 return token.partition(b":")[2].decode(errors="replace")
         return None
 

@@ -24,7 +24,7 @@ from ..config import ttl_ms_of
 from ..locks.factory import BaseClient
 from ..masters.listed import check_cluster, masters_of
 from ..quorum.claim import HELD
-from ..quorum.policy import Policy
+from ..quorum.quorum import Quorum
 from ..votes.key import key_as_it_is
 from .lease import AsyncLease, Lease
 from .overrides import override_of
@@ -44,9 +44,9 @@ class Foreign(BaseClient):
     _labels = False
     _lock_of: type[Any]
 
-    def _policy_of(self, **numbers: Any) -> Policy:
+    def _quorum_of(self, **numbers: Any) -> Quorum:
         # Users delete keys by hand, so a local holder proves nothing.
-        return super()._policy_of(trust_local_holder=False, **numbers)
+        return super()._quorum_of(trust_local_holder=False, **numbers)
 
     # Whether pottery's drop-in has called `connect`.
     settled = False
@@ -120,7 +120,7 @@ class Foreign(BaseClient):
 
     def broken(self, key: bytes) -> None:
         """Handle the deletion of a key: its holder in this client has lost it, and local waiters may try again."""
-        self._driver.queues.note_deletion(key, self._policy.clock.now())
+        self._driver.queues.note_deletion(key, self._quorum.clock.now())
         hold = self._head(key)
         if hold is not None:
             self._driver.leave_queue(hold)
@@ -147,8 +147,8 @@ class Foreign(BaseClient):
 
     def _around(self, hold: Any, ttl_ms: int) -> Any:
         if ttl_ms != self._last_ttl[1]:
-            policy = self._policy
-            self._last_ttl = None, ttl_ms_of(ttl_ms / 1000, policy.drift_factor, policy.max_ttl_ms)
+            quorum = self._quorum
+            self._last_ttl = None, ttl_ms_of(ttl_ms / 1000, quorum.drift_factor, quorum.max_ttl_ms)
         return self._lock_of(self._shared, hold, ttl_ms, None)
 
 
@@ -277,7 +277,7 @@ def _new_client(loop: asyncio.AbstractEventLoop | None, servers: list[Any]) -> A
         attempt_timeout = servers[0].connection_pool.connection_kwargs.get("socket_timeout") or SOCKET_TIMEOUT
     make = ThreadsClient if loop is None else LoopClient
     client = make(servers, guard=None, attempt_timeout=attempt_timeout)
-    for address, count in Counter(client._policy.masters).items():
+    for address, count in Counter(client._quorum.masters).items():
         if count > 1:
             logger.warning("%d of the masters are databases of %s, so they fail together", count, address)
     return client

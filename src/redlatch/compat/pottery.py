@@ -189,7 +189,7 @@ class _Redlock:
             began_ns: the time of the first attempt, after the client had connected.
         """
         hold: Hold = lease._hold
-        clock = lease._shared.policy.clock
+        clock = lease._shared.quorum.clock
         waited_ns = clock.now() - began_ns
         if won and not hold.lease.hand_offs and hold.lease.since_ns - began_ns < AT_ONCE_NS:
             return
@@ -272,7 +272,7 @@ class Redlock(_Redlock):
         if not client.settled:
             client._driver.connect()
             client.settled = True
-        began = client._policy.clock.now()
+        began = client._quorum.clock.now()
         try:
             won = trial.acquire(lease, functools.partial(self._heed, raise_on_redis_errors))
             if won:
@@ -374,7 +374,7 @@ class AIORedlock(_Redlock):
         if not client.settled:
             await client._driver.connect()
             client.settled = True
-        began = client._policy.clock.now()
+        began = client._quorum.clock.now()
         won = await trial.acquire_async(lease, functools.partial(self._heed, raise_on_redis_errors))
         if won:
             self._won(lease)

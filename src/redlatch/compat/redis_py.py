@@ -572,7 +572,7 @@ def _extended(lock: Any, lease: Any, additional_time: float, replace_ttl: bool) 
     if replace_ttl:
         return additional_ms / 1000
     left_ns = int(lease.remaining() * 1e9)
-    return (int(lease._shared.policy.ttl_ms_for(left_ns)) + additional_ms) / 1000
+    return (int(lease._shared.quorum.ttl_ms_for(left_ns)) + additional_ms) / 1000
 
 
 def _shorten(lock: Any, lease: Any, ttl: float) -> Any:

@@ -40,7 +40,7 @@ from redlatch.quorum.upkeep_schedule import LONGEST_NS
 from ..quorum.claim import HELD
 from ..quorum.effects import Answer, Pause, Send, Steps
 from ..quorum.hold import Hold
-from ..quorum.policy import Policy
+from ..quorum.quorum import Quorum
 from ..quorum.waiting.queues import QueueEntry
 from ..votes.ballot import Ballot, last_open
 from ..votes.commands import Command
@@ -59,13 +59,13 @@ class Driver(Session):
     def __init__(
         self,
         masters: list[Master],
-        policy: Policy,
+        quorum: Quorum,
         tracking: bool,
         dialler: MakeDialler,
         guard: MakeGuard | None,
         successor: Successor | None = None,
     ) -> None:
-        super().__init__(masters, policy, tracking, dialler, guard, successor)
+        super().__init__(masters, quorum, tracking, dialler, guard, successor)
         # A weak reference to the object that the client and its locks share.
         self._owner: Any = None
         # No reference to the client is left, so the loop must not keep the driver alive.
@@ -548,7 +548,7 @@ class Driver(Session):
         additional write costs a system call for each of the N masters. With 4 to 512 tasks it paid if it had at least
         N + 1 commands for each call (docs/speed.md).
         """
-        size = self._policy.size
+        size = self._quorum.size
         return max(size * (size + 1), count // 2)
 
     def _hurry_at(self, due_ns: int) -> None:
@@ -586,7 +586,7 @@ class Driver(Session):
             self._wake_soon(ballot)
         # In a later turn, because an `on_lost` may use the client.
         if fleet.lost and self._loop is not None:
-            for report in lost_releases(fleet.lost, self._policy.doubts, self._clock.now()):
+            for report in lost_releases(fleet.lost, self._quorum.doubts, self._clock.now()):
                 self._loop.call_soon(report)
         changed, fleet.changed = fleet.changed, []
         alarmed = False
@@ -745,7 +745,7 @@ class Driver(Session):
             if next_ns:
                 self._attend_at(next_ns)
             return
-        for work in work_of(self._schedule, self._policy, terms, extending_all, asking_all):
+        for work in work_of(self._schedule, self._quorum, terms, extending_all, asking_all):
             assert self._loop is not None
             task = self._loop.create_task(self._renew(work))
             self._renewals.add(task)

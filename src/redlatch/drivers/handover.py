@@ -17,7 +17,7 @@ from ..guard.founding import read_quietly
 from ..guard.handover import Successor, has_moved
 from ..guard.handshake import GuardHandshake
 from ..masters.master import Master
-from ..quorum.policy import Policy
+from ..quorum.quorum import Quorum
 from ..votes.units import MILLISECOND, SECOND, UNBOUNDED, Clock, quorum_of
 from ..wire.connect import Connection
 from .arrivals import DIAL_TIMEOUT, Arrival, Deliver, MakeDialler, MakeGuard, Muster, turn_away
@@ -120,14 +120,14 @@ class MovingConnections(Connections):
     """The masters of a client that goes over to others after a handover.
 
     Args:
-        policy: must know when the masters are replaced.
+        quorum: must know when the masters are replaced.
         successor: the masters to go over to.
     """
 
     def __init__(
         self,
         masters: list[Master],
-        policy: Policy,
+        quorum: Quorum,
         muster: Muster,
         deliver: Deliver,
         tracking: bool,
@@ -137,10 +137,10 @@ class MovingConnections(Connections):
         standing: Standing | None = None,
     ) -> None:
         super().__init__(
-            masters, policy.quorum, policy.clock, muster, deliver, tracking, dialler, guard, policy.doubts, standing
+            masters, quorum.majority, quorum.clock, muster, deliver, tracking, dialler, guard, quorum.doubts, standing
         )
         self.room = len(successor.masters)
-        self._policy = policy
+        self._quorum = quorum
         # The index that the first master has in `arrive`.
         self._base = 0
         # A bound method would keep this object alive.
@@ -167,7 +167,7 @@ class MovingConnections(Connections):
     def _look_ahead(self, wait_ns: int) -> None:
         """Look at the new masters, unless the client has gone over. Failed attempts wait for the result."""
         if self._scout is not None:
-            self._policy.moving_ns = max(self._policy.moving_ns, self._clock.now() + wait_ns)
+            self._quorum.moving_ns = max(self._quorum.moving_ns, self._clock.now() + wait_ns)
             self._scout.start()
 
     def arrive(self, index: int, outcome: Arrival) -> bool:
@@ -198,7 +198,7 @@ class MovingConnections(Connections):
                 cause = MasterRefused(f"{address} was left, and the new masters wait for the end of the handover")
                 admission = admission._replace(cause=cause)
         super()._leave(index, connection, admission)
-        longest_ms = self._policy.max_ttl_ms if self._guard is None else self._guard.longest_ms
+        longest_ms = self._quorum.max_ttl_ms if self._guard is None else self._guard.longest_ms
         self._look_ahead(longest_ms * MILLISECOND + LONGEST_NS)
 
     def _go_over(self, scout: Scout) -> None:
@@ -209,8 +209,8 @@ class MovingConnections(Connections):
             left.close()
         while self._waiting:
             self._waiting.popitem()[1].sock.close()
-        self._policy.use(tuple(addresses))
-        self.quorum = self._policy.quorum
+        self._quorum.use(tuple(addresses))
+        self.quorum = self._quorum.majority
         # Leases that stand on old votes are over.
         self._doubts.add(self._clock.now() + 1)
         for index in range(len(masters)):
@@ -224,7 +224,7 @@ class MovingConnections(Connections):
         self._dialler, self._switches = self._make_new_dialler(), self._make_new_switches()
         self._base = 2 * STRIDE
         super().start()
-        self._policy.moving_ns = self._clock.now() + LOOK_NS
+        self._quorum.moving_ns = self._clock.now() + LOOK_NS
         # Last: until then an interrupt makes the next try repeat all of this.
         self._scout = None
         logger.info("the handover has ended; the masters are %s now", ", ".join(addresses))

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 
 from redlatch.quorum.hold import Hold
-from redlatch.quorum.policy import Policy
+from redlatch.quorum.quorum import Quorum
 from redlatch.quorum.waiting.queues import WaitQueues
 from redlatch.votes.ballot import Ballot
 from redlatch.votes.units import MILLISECOND, UNBOUNDED
@@ -26,15 +26,15 @@ class HeldLocks:
     """Ends the leases of a client, and makes the ballots that release its locks.
 
     Args:
-        policy: of the client.
+        quorum: of the client.
         queues: of the client.
 
     Attributes:
         ended: whether the leases have ended.
     """
 
-    def __init__(self, policy: Policy, queues: WaitQueues) -> None:
-        self._policy = policy
+    def __init__(self, quorum: Quorum, queues: WaitQueues) -> None:
+        self._quorum = quorum
         self._queues = queues
         self.ended = False
         # The token that was released, and its ballot. The token tells a later lease of the same hold.
@@ -44,11 +44,11 @@ class HeldLocks:
         """Let no lease of the client count any more; harmless when repeated."""
         if not self.ended:
             # First: a caller that finds its lease in doubt then knows the reason.
-            self._policy.released_ns = self._policy.clock.now()
-            self._policy.doubts.add(UNBOUNDED)
+            self._quorum.released_ns = self._quorum.clock.now()
+            self._quorum.doubts.add(UNBOUNDED)
             self.ended = True
         for hold in self._queues.held():
-            hold.lose(self._policy.released_ns)
+            hold.lose(self._quorum.released_ns)
 
     def release(self, send: Callable[[list[Ballot]], object]) -> bool:
         """Send the releases of the locks that are held now; return whether there were any.
@@ -60,10 +60,10 @@ class HeldLocks:
             return False
         new: dict[Hold, tuple[bytes, Ballot]] = {}
         for hold in self._queues.held():
-            hold.lose(self._policy.released_ns)
+            hold.lose(self._quorum.released_ns)
             lease, before = hold.lease, self._released.get(hold)
             if before is None or before[0] is not lease.token:
-                new[hold] = lease.token, self._policy.ballot(hold.kind.releasing(hold.key, lease))
+                new[hold] = lease.token, self._quorum.ballot(hold.kind.releasing(hold.key, lease))
         if new:
             send([ballot for _, ballot in new.values()])
             self._released.update(new)

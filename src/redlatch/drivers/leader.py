@@ -35,7 +35,7 @@ from redlatch.drivers.connections import Connections
 from redlatch.drivers.lifetime import nested
 from redlatch.errors import ClientUnusable
 
-from ..quorum.policy import Policy
+from ..quorum.quorum import Quorum
 from ..quorum.waiting.queues import WaitQueues
 from ..votes.ballot import Ballot
 from .sleeper import Sleeper, this_thread
@@ -68,7 +68,7 @@ class Leader:
         self,
         connections: Connections,
         queues: WaitQueues,
-        policy: Policy,
+        quorum: Quorum,
         chain: WakeChain,
         watchers: Watchers,
         background: BackgroundThread,
@@ -77,7 +77,7 @@ class Leader:
         self._connections = connections
         self._standing = connections.standing
         self._queues = queues
-        self._clock = policy.clock
+        self._clock = quorum.clock
         self._chain = chain
         self._watchers = watchers
         self._background = background

@@ -31,7 +31,7 @@ from ..quorum.hold import Hold
 from ..quorum.inquiry import ask_about_keys
 from ..quorum.latch import Counts
 from ..quorum.outcome import loss, why_lost
-from ..quorum.policy import Policy
+from ..quorum.quorum import Quorum
 from ..quorum.release import release, release_nowait
 from ..quorum.waiting.queues import WaitQueues
 from ..votes.commands import Command
@@ -51,28 +51,37 @@ class Session:
     def __init__(
         self,
         masters: list[Master],
-        policy: Policy,
+        quorum: Quorum,
         tracking: bool,
         dialler: MakeDialler,
         guard: MakeGuard | None,
         successor: Successor | None = None,
     ) -> None:
-        self._policy = policy
-        self._clock = policy.clock
+        self._quorum = quorum
+        self._clock = quorum.clock
         self.queues = WaitQueues()
-        self.queues.doubts = policy.doubts
+        self.queues.doubts = quorum.doubts
         deliver = weakly(self)
         self._standing = standing = Standing()
         if successor is None:
             self._connections = Connections(
-                masters, policy.quorum, policy.clock, Fleet, deliver, tracking, dialler, guard, policy.doubts, standing
+                masters,
+                quorum.majority,
+                quorum.clock,
+                Fleet,
+                deliver,
+                tracking,
+                dialler,
+                guard,
+                quorum.doubts,
+                standing,
             )
         else:
             self._connections = MovingConnections(
-                masters, policy, Fleet, deliver, tracking, dialler, guard, successor, standing
+                masters, quorum, Fleet, deliver, tracking, dialler, guard, successor, standing
             )
-        self._schedule = UpkeepSchedule(policy, self.queues.watches)
-        self.held_locks = HeldLocks(policy, self.queues)
+        self._schedule = UpkeepSchedule(quorum, self.queues.watches)
+        self.held_locks = HeldLocks(quorum, self.queues)
 
     def expect_to_run(self, heartbeat_ns: int) -> None:
         """End the renewal of held locks if this process, or the event loop, has not run for this time; 0 never does."""
@@ -99,7 +108,7 @@ class Session:
             return "not connected"
         if not standing.usable:
             return "misconfigured"
-        return f"{sum([link.up for link in fleet.links])} of {self._policy.size} connected"
+        return f"{sum([link.up for link in fleet.links])} of {self._quorum.size} connected"
 
     def health(self) -> Health:
         """Return what is known of the masters and of the locks that stand on them, without I/O."""
@@ -107,7 +116,7 @@ class Session:
 
     def stats(self) -> Stats:
         """Return the figures of the client, without I/O."""
-        return stats_of(self._policy, self.queues, self._connections.stats())
+        return stats_of(self._quorum, self.queues, self._connections.stats())
 
     def causes(self) -> dict[str, BaseException]:
         """Return why masters do not vote, by their names; without I/O."""
@@ -129,39 +138,39 @@ class Session:
         Args:
             timeout: seconds to wait; None is for ever, 0 one attempt.
         """
-        return acquire(self._policy, self.queues, hold, ttl_ms, self._give_up_ns(timeout))
+        return acquire(self._quorum, self.queues, hold, ttl_ms, self._give_up_ns(timeout))
 
     def extending(self, hold: Hold, ttl_ms: int) -> Steps:
         """Return the steps of an extension."""
-        return extend(self._policy, hold, ttl_ms)
+        return extend(self._quorum, hold, ttl_ms)
 
     def releasing(self, hold: Hold, ttl_ms: int) -> Steps:
         """Return the steps of a release that waits for the answer."""
-        return release(self._policy, self.queues, hold, self._policy.wait_ns(ttl_ms))
+        return release(self._quorum, self.queues, hold, self._quorum.wait_ns(ttl_ms))
 
     def releasing_nowait(self, hold: Hold, released_lock: object) -> Steps:
         """Return the steps of a release that does not wait; the lock is notified if it had been lost before."""
-        return release_nowait(self._policy, self.queues, hold, released_lock)
+        return release_nowait(self._quorum, self.queues, hold, released_lock)
 
     def locked(self, hold: Hold, ttl_ms: int) -> Steps:
         """Return the steps that ask the masters whether anybody holds a name."""
-        return inquiry.locked(self._policy, hold, self._policy.wait_ns(ttl_ms))
+        return inquiry.locked(self._quorum, hold, self._quorum.wait_ns(ttl_ms))
 
     def owned(self, hold: Hold, ttl_ms: int) -> Steps:
         """Return the steps that ask the masters whether this holder has the lock."""
-        return inquiry.owned(self._policy, hold, self._policy.wait_ns(ttl_ms))
+        return inquiry.owned(self._quorum, hold, self._quorum.wait_ns(ttl_ms))
 
     def holder(self, hold: Hold, ttl_ms: int) -> Steps:
         """Return the steps that ask the masters which token has the lock."""
-        return inquiry.holder(self._policy, hold, self._policy.wait_ns(ttl_ms))
+        return inquiry.holder(self._quorum, hold, self._quorum.wait_ns(ttl_ms))
 
     def blockers(self, holds: list[Hold], timeout: float) -> Steps:
         """Return the steps that ask the masters who has locks that were not won within a timeout in seconds."""
-        return inquiry.blockers(self._policy, holds, int(timeout * SECOND))
+        return inquiry.blockers(self._quorum, holds, int(timeout * SECOND))
 
     def condition(self, hold: Hold, key: bytes, ttl_ms: int) -> CallQueue:
         """Return the waiters of the condition with this key, for the lock of a hold."""
-        return CallQueue(self._policy, self.queues, hold, key, ttl_ms)
+        return CallQueue(self._quorum, self.queues, hold, key, ttl_ms)
 
     def awaiting_call(self, waiter: Waiter, timeout: float | None) -> Steps:
         """Return the steps that wait for a call; `timeout` is in seconds, None is for ever."""
@@ -169,7 +178,7 @@ class Session:
 
     def counts(self, hold: Hold, count: int, ttl_ms: int) -> Counts:
         """Return one use of a latch that opens after `count` counts."""
-        return Counts(self._policy, self.queues, hold, count, ttl_ms)
+        return Counts(self._quorum, self.queues, hold, count, ttl_ms)
 
     def awaiting_counts(self, counts: Counts, timeout: float | None) -> Steps:
         """Return the steps that wait until a latch is open; `timeout` is as for `awaiting_call`."""
@@ -177,15 +186,15 @@ class Session:
 
     def acquiring_many(self, holds: list[Hold], ticket: object, ttl_ms: int) -> Steps:
         """Return the steps that try once to win each of many locks."""
-        return batch.acquire_many(self._policy, self.queues, holds, ticket, ttl_ms)
+        return batch.acquire_many(self._quorum, self.queues, holds, ticket, ttl_ms)
 
     def acquiring_all(self, holds: list[Hold], ticket: object, ttl_ms: int, timeout: float | None) -> Steps:
         """Return the steps that win all of many locks, or none; the timeout is as for `acquiring`."""
-        return batch.acquire_all(self._policy, self.queues, holds, ticket, ttl_ms, self._give_up_ns(timeout))
+        return batch.acquire_all(self._quorum, self.queues, holds, ticket, ttl_ms, self._give_up_ns(timeout))
 
     def releasing_many(self, holds: list[Hold], ttl_ms: int, errors: dict[int, LockError]) -> Steps:
         """Return the steps that release many locks and wait for the answers; errors go into a dict by place."""
-        return batch.release_many(self._policy, self.queues, holds, self._policy.wait_ns(ttl_ms), errors)
+        return batch.release_many(self._quorum, self.queues, holds, self._quorum.wait_ns(ttl_ms), errors)
 
     def together(self, many: list[Steps], errors: dict[int, LockError]) -> Steps:
         """Return the steps of many calls at once; errors go into a dict by place."""
@@ -235,7 +244,7 @@ class Session:
             LockLost: the client was closed and has released the lock.
         """
         if self.held_locks.ended and isinstance(error, ClientClosed) and hold.state == HELD and hold.ticket is ticket:
-            gone = loss(why_lost(self._policy, hold, True), hold)
+            gone = loss(why_lost(self._quorum, hold, True), hold)
             # All leases have ended, but `close` may not have come to this one, and finds no hold that is free.
             # The lease ends before its release leaves (see `quorum.repair`).
             hold.lose(self._clock.now())
@@ -284,11 +293,11 @@ class Session:
         self.wake_called()
 
 
-def extending_all(policy: Policy, wanted: list[tuple[Hold, int, bytes]], errors: dict[int, LockError]) -> Steps:
+def extending_all(quorum: Quorum, wanted: list[tuple[Hold, int, bytes]], errors: dict[int, LockError]) -> Steps:
     """Return the steps that extend each hold to its ttl in ms if it has its token; errors go into a dict by place."""
-    return batch.together([extend(policy, hold, ttl_ms, token) for hold, ttl_ms, token in wanted], errors)
+    return batch.together([extend(quorum, hold, ttl_ms, token) for hold, ttl_ms, token in wanted], errors)
 
 
-def asking_all(policy: Policy, terms: list[Any]) -> Steps:
+def asking_all(quorum: Quorum, terms: list[Any]) -> Steps:
     """Return the steps that ask about the keys of many leases."""
-    return ask_about_keys(policy, terms)
+    return ask_about_keys(quorum, terms)

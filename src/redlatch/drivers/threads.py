@@ -35,7 +35,7 @@ from ..quorum.claim import HELD
 from ..quorum.counting import count_failure
 from ..quorum.effects import Answer, Send, Steps
 from ..quorum.hold import Hold
-from ..quorum.policy import Policy
+from ..quorum.quorum import Quorum
 from ..quorum.waiting.queues import QueueEntry
 from ..votes.ballot import Ballot
 from ..votes.commands import Command
@@ -52,19 +52,19 @@ class Driver(Session):
     def __init__(
         self,
         masters: list[Master],
-        policy: Policy,
+        quorum: Quorum,
         tracking: bool,
         dialler: MakeDialler,
         guard: MakeGuard | None,
         successor: Successor | None = None,
         gil_patience_ns: int = -1,
     ) -> None:
-        super().__init__(masters, policy, tracking, dialler, guard, successor)
+        super().__init__(masters, quorum, tracking, dialler, guard, successor)
         clock, queues, connections = self._clock, self.queues, self._connections
         self._background = background = BackgroundThread(self)
         self._watchers = watchers = Watchers(clock)
         chain = WakeChain(clock)
-        self._leader = leader = Leader(connections, queues, policy, chain, watchers, background, gil_patience_ns)
+        self._leader = leader = Leader(connections, queues, quorum, chain, watchers, background, gil_patience_ns)
         self._followers = Followers(leader, chain, connections, background, clock)
         self._closing = Closing(
             leader, chain, watchers, queues, connections, background, clock, self._schedule, self.held_locks
@@ -90,7 +90,7 @@ class Driver(Session):
         try:
             hold.claim(ticket)
         except AlreadyHeld as error:
-            count_failure(self._policy, [hold], error)
+            count_failure(self._quorum, [hold], error)
             raise
         self.run(self.acquiring(hold, ttl_ms, timeout))
         return hold.state == HELD
@@ -270,7 +270,7 @@ class Driver(Session):
             if next_ns:
                 self._background.wake_ns = next_ns
             return max(0, next_ns - now) / SECOND if next_ns else None
-        for work in work_of(self._schedule, self._policy, terms, extending_all, asking_all):
+        for work in work_of(self._schedule, self._quorum, terms, extending_all, asking_all):
             if isinstance(work, Question):
                 self._lookout.start()
             if not run_aside("renew", self._renew, work):

@@ -15,7 +15,8 @@ from redlatch.errors import LockError
 from redlatch.quorum.effects import Steps
 from redlatch.quorum.hold import Hold
 from redlatch.quorum.outcome import proves_nothing
-from redlatch.quorum.policy import Doubts, Policy
+from redlatch.quorum.policy import Doubts
+from redlatch.quorum.quorum import Quorum
 from redlatch.quorum.upkeep import Term
 from redlatch.quorum.upkeep_schedule import Loss, UpkeepSchedule
 from redlatch.votes.ballot import Ballot
@@ -23,10 +24,10 @@ from redlatch.votes.ballot import Ballot
 logger = logging.getLogger("redlatch")
 
 # Makes the steps that extend many holds, each to a ttl in ms if it has a token, and puts errors into a dict by place.
-Extending = Callable[[Policy, list[tuple[Hold, int, bytes]], dict[int, LockError]], Steps]
+Extending = Callable[[Quorum, list[tuple[Hold, int, bytes]], dict[int, LockError]], Steps]
 
 # Makes the steps that ask about the keys of many leases.
-Asking = Callable[[Policy, list[Term]], Steps]
+Asking = Callable[[Quorum, list[Term]], Steps]
 
 # At most this many threads of a client report losses at the same time.
 MOST_REPORTS = 16
@@ -43,13 +44,13 @@ class Renewal:
         extending: of the driver's build.
     """
 
-    def __init__(self, schedule: UpkeepSchedule, policy: Policy, terms: list[Term], extending: Extending) -> None:
+    def __init__(self, schedule: UpkeepSchedule, quorum: Quorum, terms: list[Term], extending: Extending) -> None:
         self._schedule = schedule
-        self._policy = policy
+        self._quorum = quorum
         self._terms = terms
         for term in terms:
             term.renewing = True
-        now_ns = policy.clock.now()
+        now_ns = quorum.clock.now()
         self._wanted = [(term.hold, term.renewal_ttl_ms(now_ns), term.token) for term in terms]
         self._extending = extending
         self._errors: dict[int, LockError] = {}
@@ -58,7 +59,7 @@ class Renewal:
 
     def steps(self) -> Steps:
         """Return the steps to run."""
-        return self._extending(self._policy, self._wanted, self._errors)
+        return self._extending(self._quorum, self._wanted, self._errors)
 
     def succeed(self) -> None:
         """Note that the steps have ended."""
@@ -83,19 +84,19 @@ class Question:
     The thread that attends makes it, because it changes the terms.
     """
 
-    def __init__(self, schedule: UpkeepSchedule, policy: Policy, terms: list[Term], asking: Asking) -> None:
+    def __init__(self, schedule: UpkeepSchedule, quorum: Quorum, terms: list[Term], asking: Asking) -> None:
         self._schedule = schedule
-        self._policy = policy
+        self._quorum = quorum
         self._terms = terms
         self._asking = asking
-        now_ns = policy.clock.now()
+        now_ns = quorum.clock.now()
         for term in terms:
             if term.watch is not None:
                 term.watch.begin(now_ns)
 
     def steps(self) -> Steps:
         """Return the steps to run."""
-        return self._asking(self._policy, self._terms)
+        return self._asking(self._quorum, self._terms)
 
     def succeed(self) -> None:
         """Note that the steps have ended; the ballots have the answers."""
@@ -111,13 +112,13 @@ class Question:
 
 
 def work_of(
-    schedule: UpkeepSchedule, policy: Policy, terms: list[Term], extending: Extending, asking: Asking
+    schedule: UpkeepSchedule, quorum: Quorum, terms: list[Term], extending: Extending, asking: Asking
 ) -> list[Renewal | Question]:
     """Return what a driver has to run: the renewal of the terms that are due, and the questions about keys."""
-    work: list[Renewal | Question] = [Renewal(schedule, policy, terms, extending)] if terms else []
+    work: list[Renewal | Question] = [Renewal(schedule, quorum, terms, extending)] if terms else []
     asked = schedule.keys.take_due()
     if asked:
-        work.append(Question(schedule, policy, asked, asking))
+        work.append(Question(schedule, quorum, asked, asking))
     return work
 
 

@@ -150,7 +150,7 @@ class Batch(Generic[AnyLock]):
         if isinstance(error, LockError):
             unusable = isinstance(error, (ClientClosed, ConfigurationError))
             claims = [claim for claim in claims if unusable and claim[0].state in (RELEASING, UNCONFIRMED)]
-        now_ns = self._shared.policy.clock.now()
+        now_ns = self._shared.quorum.clock.now()
         self._send([hold for hold, _ in claims], [hold.resend_release(ticket, now_ns) for hold, ticket in claims])
 
     def _send(self, holds: list[Hold], releases: list[Command | None]) -> None:

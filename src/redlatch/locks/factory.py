@@ -1,4 +1,4 @@
-"""The construction of a sync or asyncio client: the checks of its arguments, its policy and its driver."""
+"""The construction of a sync or asyncio client: the checks of its arguments, its quorum and its driver."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from ..health import Health
 from ..masters.listed import masters_from_env, masters_of, refuse_namesakes
 from ..masters.master import Master
 from ..quorum.hold import Hold
-from ..quorum.policy import Handoff, Policy, Retry
+from ..quorum.policy import Handoff, Retry
+from ..quorum.quorum import Quorum
 from ..quorum.upkeep import Upkeep
 from ..stats import Stats, without_the_present
 from ..votes.key import prefix_of
@@ -104,7 +105,7 @@ class BaseClient:
         self._fair: Any = implementation.module("quorum.kinds.fair").Fair
         self._slot: Any = implementation.module("quorum.kinds.semaphore").Slot
         self._readwrite: Any = implementation.module("quorum.kinds.readwrite")
-        self._policy = self._policy_of(
+        self._quorum = self._quorum_of(
             masters=tuple(master.address for master in self._masters),
             drift_factor=drift_factor,
             attempt_ns=config.attempt_ns_of(attempt_timeout),
@@ -117,7 +118,7 @@ class BaseClient:
         )
         self._driver = self._driver_of(driver)(
             self._masters,
-            self._policy,
+            self._quorum,
             wakeups == "auto",
             self._dialler,
             self._admissions_of(self._masters, guard),
@@ -125,10 +126,10 @@ class BaseClient:
             **options,
         )
         self._driver.expect_to_run(heartbeat_ns)
-        self._shared = Shared(self._driver, self._policy, wait_release, lost, self._no_scripts())
+        self._shared = Shared(self._driver, self._quorum, wait_release, lost, self._no_scripts())
 
     # A client takes four things from outside: masters, connections, time and random numbers. A simulation replaces
-    # them by overriding `_masters_of`, `_dialler` and `_policy_of`. Clients in memory override `_implementation` and
+    # them by overriding `_masters_of`, `_dialler` and `_quorum_of`. Clients in memory override `_implementation` and
     # `_driver_of`, too: their driver waits in virtual time.
 
     _implementation: Callable[[], impl.Implementation] = staticmethod(impl.for_clients)
@@ -144,35 +145,35 @@ class BaseClient:
     def _dialler(self) -> Callable[..., Any]:
         return partial(Dialler, connect=partial(connect.dial, scripts=self._scripts))
 
-    def _policy_of(self, **numbers: Any) -> Policy:
-        """Make the policy from these settings, with the machine's clocks and random numbers."""
-        policies, tokens = (self._implementation().module(f"quorum.{name}") for name in ("policy", "tokens"))
-        policy: Policy = policies.Policy(
+    def _quorum_of(self, **numbers: Any) -> Quorum:
+        """Make the quorum from these settings, with the machine's clocks and random numbers."""
+        state, tokens = (self._implementation().module(f"quorum.{name}") for name in ("quorum", "tokens"))
+        quorum: Quorum = state.Quorum(
             clock=impl.current.module("wire.net").BootClock(),
             random=random.Random().random,
             tokens=tokens.Tokens(identity.draw_tokens, self._label if self._owner and self._labels else None),
-            fences=policies.Fences(identity.wall_us),
+            fences=state.Fences(identity.wall_us),
             **numbers,
         )
-        return policy
+        return quorum
 
     def _admissions_of(self, masters: list[Master], guard: Guard | None) -> _MakeGuard | None:
         """Return a function that makes the guard; its argument is called when a master's clock was set back."""
-        policy = self._policy
+        quorum = self._quorum
         if guard is None:
             return None
         names = tuple(master.name for master in masters)
         key, ttl_ms = self._prefix + MARKER, self._ttl_ms
-        fences = policy.fences
+        fences = quorum.fences
         return partial(
             Admissions,
             names,
             guard,
             key,
             ttl_ms,
-            policy.drift_factor,
+            quorum.drift_factor,
             fences.now,
-            policy.random,
+            quorum.random,
             fences.mark,
             owner=self._marks_as,
         )
@@ -229,7 +230,7 @@ class BaseClient:
         raise TypeError(f"{type(self).__name__}: it cannot be copied or pickled; make one per process")
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {', '.join(self._policy.masters)} ({self._driver.state})>"
+        return f"<{type(self).__name__} of {', '.join(self._quorum.masters)} ({self._driver.state})>"
 
     def _locks_on(
         self, kind: type[AnyLock], names: Iterable[str | bytes], ttl: float | None, group: str | None = None
@@ -288,7 +289,7 @@ class BaseClient:
         """Count what becomes of a lock in the figures of a group, if it has one."""
         if group is not None:
             check_group(group)
-            lock._hold.figures = self._policy.groups.named(group)
+            lock._hold.figures = self._quorum.groups.named(group)
 
     def _no_scripts(self) -> str:
         """Return why this client has no locks that only scripts can perform; "" if it has them."""
@@ -328,7 +329,7 @@ class BaseClient:
 
     def _latch_ttl(self, ttl: object) -> int:
         """Return the ttl of a latch in milliseconds."""
-        return min(LATCH_TTL_MS, self._policy.max_ttl_ms) if ttl is None else self._ttl_of(ttl)
+        return min(LATCH_TTL_MS, self._quorum.max_ttl_ms) if ttl is None else self._ttl_of(ttl)
 
     def _timeout_of(self, timeout: object) -> float | None:
         """Return how long a lock waits by default, in seconds; None is for ever."""
@@ -338,6 +339,6 @@ class BaseClient:
         known, ttl_ms = self._last_ttl
         # Most services pass the same ttl object in every call, so this comparison saves the checks.
         if ttl is not known:
-            ttl_ms = config.ttl_ms_of(ttl, self._policy.drift_factor, self._policy.max_ttl_ms)
+            ttl_ms = config.ttl_ms_of(ttl, self._quorum.drift_factor, self._quorum.max_ttl_ms)
             self._last_ttl = ttl, ttl_ms
         return ttl_ms

@@ -19,7 +19,7 @@ from ..quorum.hold import Hold
 from ..quorum.inquiry import holder_of
 from ..quorum.losses import LOST_BEFORE, RAN_OUT, RELEASED
 from ..quorum.outcome import loss, was_released, why_gone
-from ..quorum.policy import Policy
+from ..quorum.quorum import Quorum
 from ..quorum.upkeep import Term, Upkeep
 from ..votes.units import SECOND
 from .driver import Driver
@@ -46,24 +46,24 @@ class Shared(Generic[AnyDriver]):
 
     Args:
         driver: runs the generators.
-        policy: the numbers of the algorithm.
+        quorum: the numbers of the algorithm.
         wait_release: whether leaving a ``with`` waits for a quorum's answer to the release.
         on_lost: called with the lock and the reason when a lock is lost; None logs a warning.
         no_scripts: why the client has no locks that need scripts; "" if it has them.
     """
 
-    __slots__ = ("__weakref__", "driver", "no_scripts", "on_lost", "policy", "wait_release")
+    __slots__ = ("__weakref__", "driver", "no_scripts", "on_lost", "quorum", "wait_release")
 
     def __init__(
         self,
         driver: AnyDriver,
-        policy: Policy,
+        quorum: Quorum,
         wait_release: bool,
         on_lost: Callable[[Any, str], object] | None,
         no_scripts: str = "",
     ) -> None:
         self.driver = driver
-        self.policy = policy
+        self.quorum = quorum
         self.wait_release = wait_release
         self.on_lost = on_lost
         self.no_scripts = no_scripts
@@ -104,7 +104,7 @@ class BaseLock(Core):
     @property
     def group(self) -> str:
         """The group of locks in whose figures this one counts; "" without one, "(others)" if there were too many."""
-        return self._shared.policy.groups.name_of(self._hold.figures)
+        return self._shared.quorum.groups.name_of(self._hold.figures)
 
     @property
     def ttl(self) -> float:
@@ -146,10 +146,10 @@ class BaseLock(Core):
         has found that a quorum has the lock without that vote.
         """
         hold = self._hold
-        policy = self._shared.policy
-        if hold.state != HELD or policy.doubts.cover(hold.lease.asked_ns) or self._shared.driver.forked:
+        quorum = self._shared.quorum
+        if hold.state != HELD or quorum.doubts.cover(hold.lease.asked_ns) or self._shared.driver.forked:
             return 0.0
-        return max(0, hold.deadline_ns - policy.clock.now()) / SECOND
+        return max(0, hold.deadline_ns - quorum.clock.now()) / SECOND
 
     def check(self) -> None:
         """Raise an exception unless the lock is still valid; no I/O.
@@ -178,7 +178,7 @@ class BaseLock(Core):
         if upkeep is not None:
             if acquired:
                 upkeep.end()
-            self._shared.driver.add_upkeep(upkeep.begin(self._shared.policy.clock.now()))
+            self._shared.driver.add_upkeep(upkeep.begin(self._shared.quorum.clock.now()))
 
     def _go_on(self) -> None:
         """Plan the upkeep again after an extension, which may have moved the deadline even if it failed."""
@@ -232,14 +232,14 @@ class BaseLock(Core):
 
     def _loss(self) -> LockLost:
         """Return the error for the loss of this lock."""
-        policy, upkeep = self._shared.policy, self._upkeep
+        quorum, upkeep = self._shared.quorum, self._upkeep
         reason = (upkeep.reason if upkeep is not None else None) or why_gone(self._hold) or None
-        if reason is None and was_released(policy, self._hold):
+        if reason is None and was_released(quorum, self._hold):
             reason = RELEASED
-        if reason is None and not policy.released_ns and policy.doubts.cover(self._hold.lease.asked_ns):
+        if reason is None and not quorum.released_ns and quorum.doubts.cover(self._hold.lease.asked_ns):
             reason = "a master that voted for it may have forgotten it; extend() finds out whether a quorum has it"
         if reason is None:
-            reason = RAN_OUT if upkeep is None else upkeep.why_over(policy.clock.now())
+            reason = RAN_OUT if upkeep is None else upkeep.why_over(quorum.clock.now())
         return loss(reason, self._hold)
 
     def _report_loss(self, reason: str = LOST_BEFORE, term: Term | None = None) -> None:
@@ -256,9 +256,9 @@ class BaseLock(Core):
             if term is not None:
                 term.reported = True
             elif reason == LOST_BEFORE:
-                count_lost_release(self._shared.policy, self._hold)
+                count_lost_release(self._shared.quorum, self._hold)
             else:
-                count_end(self._shared.policy, self._hold, self._shared.policy.clock.now(), reason)
+                count_end(self._shared.quorum, self._hold, self._shared.quorum.clock.now(), reason)
             if on_lost is None:
                 logger.warning("lock %r was lost: %s", self.name, reason)
             else:
@@ -273,14 +273,14 @@ class BaseLock(Core):
     def _extending(self, ttl: float | None) -> Steps:
         shared = self._shared
         ttl_ms = (
-            self._ttl_ms if ttl is None else config.ttl_ms_of(ttl, shared.policy.drift_factor, shared.policy.max_ttl_ms)
+            self._ttl_ms if ttl is None else config.ttl_ms_of(ttl, shared.quorum.drift_factor, shared.quorum.max_ttl_ms)
         )
         driver: Driver = shared.driver
         return driver.extending(self._hold, ttl_ms)
 
     def _holder_of(self, found: tuple[bytes, int, int] | None) -> Holder | None:
         """Return the holder from the answer of `inquiry.holder`."""
-        return None if found is None else holder_of(self._shared.policy, self._hold, found)
+        return None if found is None else holder_of(self._shared.quorum, self._hold, found)
 
     def _refusal(self) -> Refusal:
         """Return the error that ``with`` raises if the lock was not won in time, once it has asked for the holder."""

@@ -26,12 +26,12 @@ class Refusal:
 
     def __init__(self, shared: Any, holds: list[Hold], waited: float, names: list[str | bytes] | None = None) -> None:
         self._driver: Any = shared.driver
-        self._longest: float = shared.policy.retry.longest
+        self._longest: float = shared.quorum.retry.longest
         self._holds = holds
         self._waited = waited
         self._names = names
         heads = self._driver.queues.heads
-        local = [(hold, heads.get(hold.key), local_holder(shared.policy, self._driver.queues, hold)) for hold in holds]
+        local = [(hold, heads.get(hold.key), local_holder(shared.quorum, self._driver.queues, hold)) for hold in holds]
         # What this client holds itself, and whether it is in this thread.
         self._local = [
             (hold, found, head is not None and head.ticket == threading.get_ident())

@@ -19,12 +19,12 @@ from .claim import HELD
 from .effects import ENDED, Pause, Send, Steps
 from .hold import Hold
 from .inquiry import name_holder
-from .policy import Policy
+from .quorum import Quorum
 from .waiting.in_queue import reach_the_head
 from .waiting.queues import WaitQueues
 
 
-def acquire(policy: Policy, queues: WaitQueues, hold: Hold, ttl_ms: int, give_up_ns: int | None) -> Steps:
+def acquire(quorum: Quorum, queues: WaitQueues, hold: Hold, ttl_ms: int, give_up_ns: int | None) -> Steps:
     """Try until the lock is won or the time is over. Every attempt has a new token, and is undone unless it has won.
 
     If another hold of this client is the head of the name's queue, this one waits in the queue, and may get the lease
@@ -36,7 +36,7 @@ def acquire(policy: Policy, queues: WaitQueues, hold: Hold, ttl_ms: int, give_up
             abandons it and has it leave the queue.
         ttl_ms: the time to live on the masters.
         give_up_ns: when to stop trying; None is never. One attempt is always made, unless another hold of this client
-            is the head and `Policy.trust_local_holder` is True.
+            is the head and `Quorum.trust_local_holder` is True.
 
     Raises:
         QuorumUnavailable: two attempts in a row had no verdict, because too many masters failed; or three, if another
@@ -45,7 +45,7 @@ def acquire(policy: Policy, queues: WaitQueues, hold: Hold, ttl_ms: int, give_up
         AlreadyHeld: the calling thread or task would wait for itself.
     """
     until_ns = UNBOUNDED if give_up_ns is None else give_up_ns
-    return new_acquiring(policy, queues, hold, ttl_ms, until_ns)  # type: ignore[return-value]
+    return new_acquiring(quorum, queues, hold, ttl_ms, until_ns)  # type: ignore[return-value]
 
 
 class Acquiring:
@@ -63,15 +63,15 @@ class Acquiring:
         "_caller",
         "_hold",
         "_kind",
-        "_policy",
         "_queues",
+        "_quorum",
         "_rest",
         "_ttl_ms",
         "_until_ns",
     )
 
-    def _begin(self, policy: Policy, queues: WaitQueues, hold: Hold, ttl_ms: int, until_ns: int) -> None:
-        self._policy = policy
+    def _begin(self, quorum: Quorum, queues: WaitQueues, hold: Hold, ttl_ms: int, until_ns: int) -> None:
+        self._quorum = quorum
         self._queues = queues
         self._hold = hold
         self._kind = hold.kind
@@ -106,11 +106,11 @@ class Acquiring:
 
     def _reach(self) -> bool:
         """Begin the acquire; return whether the hold may ask the masters at once."""
-        policy, queues, hold, kind = self._policy, self._queues, self._hold, self._kind
+        quorum, queues, hold, kind = self._quorum, self._queues, self._hold, self._kind
         hold.to_waiting()
-        kind.begin(policy, hold, self._caller)
-        started = policy.clock.now()
-        self._attempt = new_attempt(policy, queues, hold, self._ttl_ms, self._until_ns, started)
+        kind.begin(quorum, hold, self._caller)
+        started = quorum.clock.now()
+        self._attempt = new_attempt(quorum, queues, hold, self._ttl_ms, self._until_ns, started)
         # Without time, a hold that shares the lock asks once, whoever is at the head.
         alone = not kind.enters_queue or (kind.shares and started >= self._until_ns)
         return (alone and queues.note_beside(hold, started)) or queues.become_head(hold, started)
@@ -128,17 +128,17 @@ class Acquiring:
     def _wait_and_ask(self) -> Steps:
         """Reach the head of the queue first."""
         try:
-            reached = yield from reach_the_head(self._policy, self._queues, self._hold, self._ttl_ms, self._until_ns)
+            reached = yield from reach_the_head(self._quorum, self._queues, self._hold, self._ttl_ms, self._until_ns)
         except LockBusy as busy:
             self._attempt.count_refusal(True)
-            yield from name_holder(self._policy, self._queues, self._hold, busy, self._until_ns)
+            yield from name_holder(self._quorum, self._queues, self._hold, busy, self._until_ns)
             raise
         except QuorumUnavailable:
             self._attempt.count_outage()
             raise
         if reached:
             self._attempt.reached()
-            self._ask(self._policy.clock.now())
+            self._ask(self._quorum.clock.now())
             yield from self._go_on(False, None)
         elif self._hold.state == HELD:
             self._attempt.count_win(self._hold.won_ns)
@@ -180,7 +180,7 @@ class Acquiring:
                     self._attempt.waited((yield from self._kind.wait(self._attempt)))
                 elif pause_ns := self._attempt.pause_ns():
                     yield Pause(pause_ns)
-                self._ask(self._policy.clock.now())
+                self._ask(self._quorum.clock.now())
         except BaseException:
             self._kind.end_watch(self._queues, self._hold.key)
             raise
@@ -195,7 +195,7 @@ class Acquiring:
             self._kind.end_watch(self._queues, self._hold.key)
         if self._attempt is None:
             # The client was connecting.
-            self._attempt = new_attempt(self._policy, self._queues, self._hold, self._ttl_ms, self._until_ns, 0)
+            self._attempt = new_attempt(self._quorum, self._queues, self._hold, self._ttl_ms, self._until_ns, 0)
         self._attempt.count_break()
 
     def throw(self, error: BaseException) -> NoReturn:
@@ -204,8 +204,8 @@ class Acquiring:
         raise error
 
 
-def new_acquiring(policy: Policy, queues: WaitQueues, hold: Hold, ttl_ms: int, until_ns: int) -> Acquiring:
+def new_acquiring(quorum: Quorum, queues: WaitQueues, hold: Hold, ttl_ms: int, until_ns: int) -> Acquiring:
     """Return the effects of an acquire until `until_ns`. A function costs less than a constructor."""
     acquiring: Acquiring = Acquiring.__new__(Acquiring)
-    acquiring._begin(policy, queues, hold, ttl_ms, until_ns)
+    acquiring._begin(quorum, queues, hold, ttl_ms, until_ns)
     return acquiring

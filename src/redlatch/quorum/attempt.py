@@ -22,7 +22,7 @@ from .counting import count_split, figures_of
 from .hold import Hold
 from .outage import Outage
 from .outcome import broke, granted, is_final, may_heal, no_quorum, repeated
-from .policy import Policy
+from .quorum import Quorum
 from .waiting.queues import WaitQueues
 
 
@@ -30,7 +30,7 @@ class Attempt:
     """One attempt after the other on one lock; `new_attempt` makes them.
 
     Attributes:
-        policy, queues, hold, ttl_ms: as for `acquire`.
+        quorum, queues, hold, ttl_ms: as for `acquire`.
         until_ns: the end of the caller's timeout; 0 if it had ended when the acquire began.
         started_ns: the time at which the last attempt began.
         wait_ns: how long the last attempt waits for answers.
@@ -61,8 +61,8 @@ class Attempt:
         "now_ns",
         "over",
         "pauses",
-        "policy",
         "queues",
+        "quorum",
         "started_ns",
         "ttl_ms",
         "until_ns",
@@ -70,12 +70,12 @@ class Attempt:
         "waits",
     )
 
-    def _begin(self, policy: Policy, queues: WaitQueues, hold: Hold, ttl_ms: int, until_ns: int, began_ns: int) -> None:
-        self.policy = policy
+    def _begin(self, quorum: Quorum, queues: WaitQueues, hold: Hold, ttl_ms: int, until_ns: int, began_ns: int) -> None:
+        self.quorum = quorum
         self.queues = queues
         self.hold = hold
         self._kind = hold.kind
-        self._figures = figures_of(policy, hold)
+        self._figures = figures_of(quorum, hold)
         self.ttl_ms = ttl_ms
         self.until_ns = until_ns
         self._began_ns = began_ns
@@ -96,14 +96,14 @@ class Attempt:
 
     def begin(self, started_ns: int) -> Ballot:
         """Begin an attempt at this time, before its first byte leaves; return its ballot."""
-        policy = self.policy
-        deadline = started_ns + policy.validity_ns(self.ttl_ms)
+        quorum = self.quorum
+        deadline = started_ns + quorum.validity_ns(self.ttl_ms)
         end = self._rides_until_ns or self.until_ns
-        wait = policy.wait_within(self.ttl_ms, end - started_ns if end else UNBOUNDED)
+        wait = quorum.wait_within(self.ttl_ms, end - started_ns if end else UNBOUNDED)
         until = min(deadline, started_ns + wait)
-        ballot = self.hold.attempt(policy, self.queues, self.ttl_ms, started_ns, deadline, until)
+        ballot = self.hold.attempt(quorum, self.queues, self.ttl_ms, started_ns, deadline, until)
         if self._first >= 0:
-            ballot.ask_only(self._first, started_ns + policy.lone_ns(wait, self.queues.first_master.round_ns))
+            ballot.ask_only(self._first, started_ns + quorum.lone_ns(wait, self.queues.first_master.round_ns))
         ballot.behind = self._kind.behind()
         self.started_ns = started_ns
         self.wait_ns = wait
@@ -114,12 +114,12 @@ class Attempt:
 
     def second(self) -> Ballot | None:
         """Return a second ballot, or None if the first one decides."""
-        policy, ballot = self.policy, self._ballot
+        quorum, ballot = self.quorum, self._ballot
         if self._first >= 0 and ballot.yes >= ballot.quorum:
             until = min(self._deadline_ns, self.started_ns + self.wait_ns)
-            second: Ballot | None = ballot.ask_others(policy.size, policy.quorum, until)
+            second: Ballot | None = ballot.ask_others(quorum.size, quorum.majority, until)
         else:
-            second = self._kind.second_round(policy, self.hold, ballot)
+            second = self._kind.second_round(quorum, self.hold, ballot)
         if second is not None:
             self._ballot = second
             self._split = True
@@ -127,15 +127,15 @@ class Attempt:
 
     def keep_if_won(self) -> bool:
         """Return whether the attempt has won. If it has, the hold keeps the lease: it is HELD."""
-        policy, hold, kind = self.policy, self.hold, self._kind
+        quorum, hold, kind = self.quorum, self.hold, self._kind
         # The vote of the master that was asked first may come after `second`. Alone it is no quorum.
         whole = self._split or self._first < 0
         won = whole and self._ballot.yes >= self._ballot.quorum
         # The clock is read after the last vote that counts. Votes that come later do not count.
-        now = policy.clock.now()
+        now = quorum.clock.now()
         self.now_ns = now
-        if not granted(policy, self.queues, hold, won, self._deadline_ns, now):
-            self._doubted = self._doubted + 1 if won and policy.doubts.cover(hold.lease.since_ns) else 0
+        if not granted(quorum, self.queues, hold, won, self._deadline_ns, now):
+            self._doubted = self._doubted + 1 if won and quorum.doubts.cover(hold.lease.since_ns) else 0
             return False
         if self.queues.outages:
             self.queues.end_outage(hold.key)
@@ -144,8 +144,8 @@ class Attempt:
         hold.won_ns = now
         hold.keep(now - self.started_ns)
         self.count_win(now)
-        kind.won(policy, hold)
-        self.queues.overtake(policy, hold, now)
+        kind.won(quorum, hold)
+        self.queues.overtake(quorum, hold, now)
         if (kind.shares and kind.enters_queue) or (hold.token_exposed and hold.key in self.queues.by_key):
             self.queues.note_beside(hold, now)
             self.queues.leave(hold, now, False)
@@ -166,12 +166,12 @@ class Attempt:
 
     def judge(self) -> Ballot | None:
         """Decide how to go on after an attempt that has not won; return the ballot that undoes it, or None."""
-        policy, kind, ballot, failures = self.policy, self._kind, self._ballot, self._failures
-        count_split(policy, self.hold, ballot)
+        quorum, kind, ballot, failures = self.quorum, self._kind, self._ballot, self._failures
+        count_split(quorum, self.hold, ballot)
         if self._waiting_for_all:
-            self.now_ns = policy.clock.now()
+            self.now_ns = quorum.clock.now()
         in_time = self.now_ns < self.until_ns
-        heeded = not failures and kind.heed(policy, ballot) and (in_time or self._again < kind.late)
+        heeded = not failures and kind.heed(quorum, ballot) and (in_time or self._again < kind.late)
         # Masters that had just forgotten their locks have said yes, so the lock may be free: ask once more.
         heeded = heeded or self._doubted == 1
         if not (self._first_silent or heeded):
@@ -194,20 +194,20 @@ class Attempt:
         if (refused and not (self.over and kind.signs_off)) or not (kind.undoes or ballot.yes > 0):
             return None
         hold = self.hold
-        return policy.ballot(hold.releasing() if self.over else kind.undoing(hold.key, hold.lease))
+        return quorum.ballot(hold.releasing() if self.over else kind.undoing(hold.key, hold.lease))
 
     def _ends(self, ballot: Ballot, failures: int) -> bool:
         """Return whether to give up after an attempt without a verdict.
 
         The acquire rides out a lost quorum, if the client has patience; and it waits for the end of a handover.
         """
-        policy, hold, outage = self.policy, self.hold, self._outage
-        error = no_quorum("acquire", policy, hold, ballot, self.now_ns - self.started_ns)
+        quorum, hold, outage = self.quorum, self.hold, self._outage
+        error = no_quorum("acquire", quorum, hold, ballot, self.now_ns - self.started_ns)
         if outage is None:
             outage = self._outage = self.queues.note_outage(hold, Outage(self.started_ns, error))
-            self._rides_until_ns = outage.rides_until_ns(policy.patience_ns, self._began_ns, self.until_ns)
+            self._rides_until_ns = outage.rides_until_ns(quorum.patience_ns, self._began_ns, self.until_ns)
         outage.error = error
-        if self.now_ns < max(self._rides_until_ns, min(policy.moving_ns, self.until_ns)) and may_heal(ballot):
+        if self.now_ns < max(self._rides_until_ns, min(quorum.moving_ns, self.until_ns)) and may_heal(ballot):
             return False
         # Another connection broke, and is being made again.
         if failures == 2 and broke(ballot):
@@ -219,7 +219,7 @@ class Attempt:
 
     def undone(self) -> None:
         """Note that the undo was sent."""
-        self._kind.undone(self.policy, self.queues, self.hold.key, self._ballot)
+        self._kind.undone(self.quorum, self.queues, self.hold.key, self._ballot)
 
     def end(self) -> None:
         """Give up. The watch of the acquire has ended (`Kind.end_watch`).
@@ -260,7 +260,7 @@ class Attempt:
     def pause_ns(self) -> int:
         """Return until when to pause before the next attempt; 0 is no pause. It keeps rivals from trying in step."""
         if self._failures > 1:
-            pause_ns = self.policy.retry.courtesy_ns(self.policy.random())
+            pause_ns = self.quorum.retry.courtesy_ns(self.quorum.random())
             # During a handover the acquire goes on although its patience is over.
             if self._rides_until_ns <= self.now_ns:
                 return self.now_ns + pause_ns
@@ -268,8 +268,8 @@ class Attempt:
             return min(self.now_ns + (pause_ns << min(self._failures - 2, 3)), self._rides_until_ns)
         if self._again <= 2 or not self._kind.apart:
             return 0
-        policy = self.policy
-        return self.now_ns + policy.retry.again_ns(self._again, self.now_ns - self.started_ns, policy.random())
+        quorum = self.quorum
+        return self.now_ns + quorum.retry.again_ns(self._again, self.now_ns - self.started_ns, quorum.random())
 
     def waited(self, waited: bool) -> None:
         """Note whether there was anything to wait for."""
@@ -284,11 +284,11 @@ class Attempt:
     def reached(self) -> None:
         """Let the next attempt ask one master first, because rivals may try at the same time."""
         if self._kind.asks_one_first:
-            self._first = self.queues.first_master.first_of(self.policy, self.hold.key, self.now_ns)
+            self._first = self.queues.first_master.first_of(self.quorum, self.hold.key, self.now_ns)
 
 
-def new_attempt(policy: Policy, queues: WaitQueues, hold: Hold, ttl_ms: int, until_ns: int, began_ns: int) -> Attempt:
+def new_attempt(quorum: Quorum, queues: WaitQueues, hold: Hold, ttl_ms: int, until_ns: int, began_ns: int) -> Attempt:
     """Return the attempts of an acquire that began at `began_ns`. A function costs less than a constructor."""
     attempt: Attempt = Attempt.__new__(Attempt)
-    attempt._begin(policy, queues, hold, ttl_ms, until_ns, began_ns)
+    attempt._begin(quorum, queues, hold, ttl_ms, until_ns, began_ns)
     return attempt

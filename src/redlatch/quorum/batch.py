@@ -21,7 +21,7 @@ from .effects import Effect, Pause, Send, Steps
 from .hold import Hold
 from .outage import Outage
 from .outcome import end_release, granted, is_final, no_quorum
-from .policy import Policy
+from .quorum import Quorum
 from .waiting.contention import wait_for_change
 from .waiting.queues import WaitQueues
 
@@ -32,7 +32,7 @@ BATCH = 1024
 PART = 256
 
 
-def acquire_many(policy: Policy, queues: WaitQueues, holds: list[Hold], ticket: object, ttl_ms: int) -> Steps:
+def acquire_many(quorum: Quorum, queues: WaitQueues, holds: list[Hold], ticket: object, ttl_ms: int) -> Steps:
     """Make one attempt on each lock.
 
     An attempt is undone unless it has won. If connections broke during an attempt, a second one follows.
@@ -46,12 +46,12 @@ def acquire_many(policy: Policy, queues: WaitQueues, holds: list[Hold], ticket: 
     Raises:
         QuorumUnavailable: two attempts in a row on one lock had no verdict, because too many masters failed.
     """
-    steps = _attempt_on_each(policy, queues, holds, ticket, ttl_ms, UNBOUNDED, True)
-    return CountedSteps(steps, policy, holds, 0)  # type: ignore[return-value]
+    steps = _attempt_on_each(quorum, queues, holds, ticket, ttl_ms, UNBOUNDED, True)
+    return CountedSteps(steps, quorum, holds, 0)  # type: ignore[return-value]
 
 
 def _attempt_on_each(
-    policy: Policy,
+    quorum: Quorum,
     queues: WaitQueues,
     holds: list[Hold],
     ticket: object,
@@ -71,13 +71,13 @@ def _attempt_on_each(
         trying: list[Hold] = holds[first : first + BATCH]
         for hold in trying:
             hold.claim(ticket)
-        broken = yield from _try_each(policy, queues, trying, ttl_ms, left_ns, notifies, 1)
+        broken = yield from _try_each(quorum, queues, trying, ttl_ms, left_ns, notifies, 1)
         if broken:
-            yield from _try_each(policy, queues, broken, ttl_ms, left_ns, notifies, 2)
+            yield from _try_each(quorum, queues, broken, ttl_ms, left_ns, notifies, 2)
 
 
 def acquire_all(
-    policy: Policy, queues: WaitQueues, holds: list[Hold], ticket: object, ttl_ms: int, give_up_ns: int | None
+    quorum: Quorum, queues: WaitQueues, holds: list[Hold], ticket: object, ttl_ms: int, give_up_ns: int | None
 ) -> Steps:
     """Try until all locks are won or the time is over. Hold no lock while waiting for the others.
 
@@ -90,29 +90,29 @@ def acquire_all(
         QuorumUnavailable: too many masters failed, for longer than the client has patience.
     """
     until = UNBOUNDED if give_up_ns is None else give_up_ns
-    steps = _win_all(policy, queues, holds, ticket, ttl_ms, until)
-    return CountedSteps(steps, policy, holds, until)  # type: ignore[return-value]
+    steps = _win_all(quorum, queues, holds, ticket, ttl_ms, until)
+    return CountedSteps(steps, quorum, holds, until)  # type: ignore[return-value]
 
 
-def _win_all(policy: Policy, queues: WaitQueues, holds: list[Hold], ticket: object, ttl_ms: int, until: int) -> Steps:
+def _win_all(quorum: Quorum, queues: WaitQueues, holds: list[Hold], ticket: object, ttl_ms: int, until: int) -> Steps:
     """Try until all locks are won or the time is over."""
     hold: Hold
-    called = policy.clock.now()
+    called = quorum.clock.now()
     # Until when it rides out a lost quorum; 0 if it does not.
     rides_until = attempts = 0
     while True:
-        began = policy.clock.now()
-        rides_until = yield from _try_all(policy, queues, holds, ticket, ttl_ms, called, until, rides_until)
-        now = policy.clock.now()
+        began = quorum.clock.now()
+        rides_until = yield from _try_all(quorum, queues, holds, ticket, ttl_ms, called, until, rides_until)
+        now = quorum.clock.now()
         refused: list[Hold] = [hold for hold in holds if not hold.held(now)]
         if not refused:
             return
         won: list[Hold] = [hold for hold in holds if hold.state == HELD]
         if won:
-            yield Send([policy.ballot(hold.releasing()) for hold in won])
+            yield Send([quorum.ballot(hold.releasing()) for hold in won])
         let_go(queues, won)
         if rides_until:
-            pause_until = now + policy.retry.courtesy_ns(policy.random())
+            pause_until = now + quorum.retry.courtesy_ns(quorum.random())
             # During a handover it goes on although its patience is over.
             yield Pause(min(pause_until, rides_until) if rides_until > now else pause_until)
             continue
@@ -121,13 +121,13 @@ def _win_all(policy: Policy, queues: WaitQueues, holds: list[Hold], ticket: obje
             for hold in refused:
                 queues.watches.notify(hold.key)
             return
-        wait = policy.wait_ns(ttl_ms)
-        waited = yield from wait_for_change(policy, queues, refused[0].key, now - began, wait, attempts, until)
+        wait = quorum.wait_ns(ttl_ms)
+        waited = yield from wait_for_change(quorum, queues, refused[0].key, now - began, wait, attempts, until)
         attempts = 0 if waited else attempts + 1
 
 
 def _try_all(
-    policy: Policy,
+    quorum: Quorum,
     queues: WaitQueues,
     holds: list[Hold],
     ticket: object,
@@ -143,16 +143,16 @@ def _try_all(
         until_ns: the end of its timeout.
         rides_until_ns: what the last attempt has returned.
     """
-    began = policy.clock.now()
+    began = quorum.clock.now()
     left = (rides_until_ns or until_ns) - began if until_ns else UNBOUNDED
     try:
-        yield from _attempt_on_each(policy, queues, holds, ticket, ttl_ms, left, False)
+        yield from _attempt_on_each(quorum, queues, holds, ticket, ttl_ms, left, False)
         return 0
     except QuorumUnavailable as error:
-        now = policy.clock.now()
-        rides_until_ns = rides_until_ns or Outage(began, error).rides_until_ns(policy.patience_ns, called_ns, until_ns)
+        now = quorum.clock.now()
+        rides_until_ns = rides_until_ns or Outage(began, error).rides_until_ns(quorum.patience_ns, called_ns, until_ns)
         # During a handover the next attempt waits for its end.
-        if now >= max(rides_until_ns, min(policy.moving_ns, until_ns)):
+        if now >= max(rides_until_ns, min(quorum.moving_ns, until_ns)):
             error.elapsed = (now - called_ns) / SECOND
             raise
     free_lost(holds, ticket)
@@ -174,18 +174,18 @@ def free_lost(holds: list[Hold], ticket: object) -> None:
 
 
 def _try_each(
-    policy: Policy, queues: WaitQueues, holds: list[Hold], ttl_ms: int, left_ns: int, notifies: bool, number: int
+    quorum: Quorum, queues: WaitQueues, holds: list[Hold], ttl_ms: int, left_ns: int, notifies: bool, number: int
 ) -> Generator[Effect, None, list[Hold]]:
     """Make attempt number `number` (1 or 2) on each hold; return the holds to try again because connections broke."""
     hold: Hold
     asked: list[Ballot] = []
     # The clock is read before the first byte leaves.
-    started = policy.clock.now()
-    deadline = started + policy.validity_ns(ttl_ms)
-    until = min(deadline, started + policy.wait_within(ttl_ms, left_ns))
+    started = quorum.clock.now()
+    deadline = started + quorum.validity_ns(ttl_ms)
+    until = min(deadline, started + quorum.wait_within(ttl_ms, left_ns))
     for begin in range(0, len(holds), PART):
         some: list[Hold] = holds[begin : begin + PART]
-        part: list[Ballot] = [hold.attempt(policy, queues, ttl_ms, started, deadline, until) for hold in some]
+        part: list[Ballot] = [hold.attempt(quorum, queues, ttl_ms, started, deadline, until) for hold in some]
         asked += part
         # Before a byte leaves: a client that closes finds its holds here.
         queues.beside.note(some, started)
@@ -194,7 +194,7 @@ def _try_each(
     ballot: Ballot
     won: list[bool] = [ballot.yes >= ballot.quorum for ballot in asked]
     # The clock is read after the last vote that counts. Votes that come later do not count.
-    now = policy.clock.now()
+    now = quorum.clock.now()
     undone: list[Ballot] = []
     # Keys that some masters may have had for us.
     stirred: list[bytes] = []
@@ -203,19 +203,19 @@ def _try_each(
     failure: QuorumUnavailable | None = None
     for place in range(len(holds)):
         hold, ballot = holds[place], asked[place]
-        if granted(policy, queues, hold, won[place], deadline, now):
+        if granted(quorum, queues, hold, won[place], deadline, now):
             hold.won_ns = now
             hold.keep(now - started)
             continue
-        count_split(policy, hold, ballot)
-        undone.append(policy.ballot(hold.releasing()))
+        count_split(quorum, hold, ballot)
+        undone.append(quorum.ballot(hold.releasing()))
         if ballot.no < ballot.size:
             stirred.append(hold.key)
         if ballot.unavailable():
             if not is_final(ballot, number):
                 broken.append(hold)
                 continue
-            failure = failure or no_quorum("acquire", policy, hold, ballot, now - started)
+            failure = failure or no_quorum("acquire", quorum, hold, ballot, now - started)
         lost.append(hold)
     if undone:
         yield Send(undone)
@@ -236,7 +236,7 @@ def tickets(holds: list[Hold]) -> list[object]:
 
 
 def release_many(
-    policy: Policy, queues: WaitQueues, holds: list[Hold], wait_ns: int, errors: dict[int, LockError]
+    quorum: Quorum, queues: WaitQueues, holds: list[Hold], wait_ns: int, errors: dict[int, LockError]
 ) -> Steps:
     """Delete each key on every master that has it with our token, and wait for the answers of a quorum.
 
@@ -248,7 +248,7 @@ def release_many(
     """
     hold: Hold
     for first in range(0, len(holds), BATCH):
-        started = policy.clock.now()
+        started = quorum.clock.now()
         # Of each release: the place of its hold, whether it is late, and its command if that was sent before.
         going: list[tuple[int, bool, Command | None]] = []
         for place in range(first, min(first + BATCH, len(holds))):
@@ -265,18 +265,18 @@ def release_many(
                 for place, _, sent in going[begin : begin + PART]:
                     hold = holds[place]
                     command = sent or hold.releasing()
-                    part.append(policy.ballot(command, started + wait_ns))
+                    part.append(quorum.ballot(command, started + wait_ns))
                 asked += part
                 yield Send(part)
             if queues.heads or queues.watches.by_key:
                 for place, _, _ in going:
                     queues.leave(holds[place], started, False)
             yield asked
-            going = _end_releases(policy, holds, going, asked, started, errors)
+            going = _end_releases(quorum, holds, going, asked, started, errors)
 
 
 def _end_releases(
-    policy: Policy,
+    quorum: Quorum,
     holds: list[Hold],
     going: list[tuple[int, bool, Command | None]],
     asked: list[Ballot],
@@ -290,7 +290,7 @@ def _end_releases(
     for ballot, (place, late, sent) in zip(asked, going, strict=True):
         hold = holds[place]
         try:
-            if not end_release(policy, hold, ballot, late, sent is not None, started_ns):
+            if not end_release(quorum, hold, ballot, late, sent is not None, started_ns):
                 broken.append((place, late, ballot.command))
         except LockError as error:
             errors[place] = error

@@ -32,7 +32,7 @@ from .effects import Answer, Send, Steps
 from .hold import Hold
 from .lease import new_lease
 from .outcome import is_final, loss, no_quorum, why_lost
-from .policy import Policy
+from .quorum import Quorum
 from .waiting.queues import WaitQueues
 from .waiting.watches import Watch, new_watch
 
@@ -59,7 +59,7 @@ class CallQueue:
     """The waiters of one condition, as one lock object sees them. Each wait has its own `Waiter`.
 
     Args:
-        policy, queues: those of the client.
+        quorum, queues: those of the client.
         hold: the hold of the lock.
         key: the key of the condition on the masters.
         ttl_ms: the time to live of the lock, in milliseconds.
@@ -69,17 +69,17 @@ class CallQueue:
         limit_ns: how long a waiter may be without answers of a quorum, and how long a notify may take.
     """
 
-    __slots__ = ("_last", "hold", "keep_ms", "key", "keys", "limit_ns", "policy", "queues", "ttl_ms")
+    __slots__ = ("_last", "hold", "keep_ms", "key", "keys", "limit_ns", "queues", "quorum", "ttl_ms")
 
-    def __init__(self, policy: Policy, queues: WaitQueues, hold: Hold, key: bytes, ttl_ms: int) -> None:
-        self.policy = policy
+    def __init__(self, quorum: Quorum, queues: WaitQueues, hold: Hold, key: bytes, ttl_ms: int) -> None:
+        self.quorum = quorum
         self.queues = queues
         self.hold = hold
         self.key = key
         self.keys = [key, key + b"\0calls"]
         self.ttl_ms = ttl_ms
-        self.keep_ms = min(KEEP_MS, policy.max_ttl_ms)
-        self.limit_ns = policy.validity_ns(self.keep_ms) // HALF
+        self.keep_ms = min(KEEP_MS, quorum.max_ttl_ms)
+        self.limit_ns = quorum.validity_ns(self.keep_ms) // HALF
         self._last = 0
 
     def waiter(self) -> Waiter:
@@ -88,7 +88,7 @@ class CallQueue:
 
     def propose(self) -> int:
         """Return a number above the clock's, and above all that this object has proposed."""
-        self._last = max(self._last + MOST_CALLS, self.policy.fences.now())
+        self._last = max(self._last + MOST_CALLS, self.quorum.fences.now())
         return self._last
 
     def raised(self, ballot: Ballot) -> int:
@@ -100,7 +100,7 @@ class CallQueue:
 
     def command(self, number: int, script: Script, arguments: list[int], undo: Command | None = None) -> Command:
         """Return a command of the condition with a number, made now; a quorum must remember it for `keep_ms`."""
-        now_ns = self.policy.clock.now()
+        now_ns = self.quorum.clock.now()
         lease = new_lease(b"%d" % number, now_ns, 0)
         words = [b"%d" % argument for argument in [number, *arguments]]
         command = Scripted(self.key, lease, script, self.keys, words, VOTE, False, undo)
@@ -116,27 +116,27 @@ class CallQueue:
         Raises:
             QuorumUnavailable: too many masters failed. The call may have reached some masters.
         """
-        policy = self.policy
+        quorum = self.quorum
         count = 0 if count > MOST_CALLS else count
-        began = policy.clock.now()
+        began = quorum.clock.now()
         number = self.propose()
         failures = 0
         while True:
             command = self.command(number, scripts.CALL_NOTIFY, [count, self.keep_ms])
             started: int = command.since_ns
-            ballot = policy.ballot(command, started + policy.wait_ns(self.ttl_ms))
+            ballot = quorum.ballot(command, started + quorum.wait_ns(self.ttl_ms))
             yield ballot
-            now = policy.clock.now()
+            now = quorum.clock.now()
             self._wake_own(ballot, count)
             if ballot.yes >= ballot.quorum:
                 # Too late, waiters could have missed the call; and a master may have forgotten it already.
-                if now - started <= self.limit_ns and not policy.doubts.cover(started):
+                if now - started <= self.limit_ns and not quorum.doubts.cover(started):
                     return
                 number = self.propose()
             elif ballot.unavailable():
                 failures += 1
                 if is_final(ballot, failures):
-                    raise no_quorum("notify", policy, self.hold, ballot, now - started, now - began)
+                    raise no_quorum("notify", quorum, self.hold, ballot, now - started, now - began)
                 number = self.propose()
             else:
                 number = self.raised(ballot)
@@ -191,29 +191,29 @@ class Waiter:
             QuorumUnavailable: too many masters failed. The lock is still held.
             NotOwned, LockLost: the lock was released, or its validity was over, before a quorum had answered.
         """
-        queue, policy = self._queue, self._queue.policy
+        queue, quorum = self._queue, self._queue.quorum
         hold = queue.hold
-        self._since_ns = began = policy.clock.now()
+        self._since_ns = began = quorum.clock.now()
         self._ticket = queue.propose()
         self.entered = True
         failures = 0
         while True:
             ballot = self._question(queue.keep_ms // ALIVE_SHARE, True)
             yield ballot
-            now = policy.clock.now()
+            now = quorum.clock.now()
             started: int = ballot.command.since_ns
-            if ballot.yes >= ballot.quorum and not policy.doubts.cover(started):
+            if ballot.yes >= ballot.quorum and not quorum.doubts.cover(started):
                 self._confirmed_ns = started
                 break
             failures = failures + 1 if ballot.unavailable() else 0
             if failures and is_final(ballot, failures):
-                raise no_quorum("wait", policy, hold, ballot, now - started, now - began)
+                raise no_quorum("wait", quorum, hold, ballot, now - started, now - began)
             # Some masters may have accepted the old ticket.
-            yield Send([policy.ballot(self.leaving(0))])
+            yield Send([quorum.ballot(self.leaving(0))])
             self._ticket = queue.raised(ballot)
         if not hold.held(now):
             if hold.deadline_ns:
-                raise loss(why_lost(policy, hold, True), hold, now - began)
+                raise loss(why_lost(quorum, hold, True), hold, now - began)
             raise NotOwned(f"cannot wait: {hold.name!r} was released meanwhile", name=hold.name)
         # The lock object keeps its holder, who acquires again after the wait.
         hold.awaited = True
@@ -228,7 +228,7 @@ class Waiter:
         Args:
             until_ns: when to stop waiting.
         """
-        queue, policy = self._queue, self._queue.policy
+        queue, quorum = self._queue, self._queue.quorum
         pauses = 0
         called = False
         try:
@@ -237,7 +237,7 @@ class Waiter:
                 watch: Watch = self._new_watch()
                 yield Send([question, watch])
                 yield [question, watch]
-                now = policy.clock.now()
+                now = quorum.clock.now()
                 called = self._called(question, now)
                 if called or now >= until_ns:
                     break
@@ -266,7 +266,7 @@ class Waiter:
         queue = self._queue
         if not called:
             # A call of this moment goes to another waiter.
-            return queue.policy.ballot(self.leaving(0))
+            return queue.quorum.ballot(self.leaving(0))
         # The waiter counts as alive until it should have the lock again. These answers come before those of the acquire
         # that follows.
         self._last = self._question(max(queue.ttl_ms, queue.keep_ms // ALIVE_SHARE), False)
@@ -275,17 +275,17 @@ class Waiter:
     def _rest_ns(self, pushes: bool, pauses: int) -> int:
         """Return for how long to wait before the next question, if no push comes."""
         if not pushes:
-            return self._queue.policy.retry.pause_ns(pauses, self._queue.policy.random())
+            return self._queue.quorum.retry.pause_ns(pauses, self._queue.quorum.random())
         return min(POLL_NS, self._queue.keep_ms * MILLISECOND // POLL_SHARE)
 
     def _called(self, question: Ballot, now_ns: int) -> bool:
         """Return whether to wake up: the waiter was called, or may have missed a call."""
-        policy, limit_ns = self._queue.policy, self._queue.limit_ns
+        quorum, limit_ns = self._queue.quorum, self._queue.limit_ns
         numbers = _numbers(question)
         if numbers:
             self._number = min(numbers)
             return True
-        if policy.doubts.cover(self._confirmed_ns) or now_ns - self._confirmed_ns > limit_ns:
+        if quorum.doubts.cover(self._confirmed_ns) or now_ns - self._confirmed_ns > limit_ns:
             return True
         if question.yes >= question.quorum:
             self._confirmed_ns = question.command.since_ns
@@ -296,14 +296,14 @@ class Waiter:
         queue = self._queue
         arguments = [alive_ms, queue.keep_ms, int(new)]
         command = queue.command(self._ticket, scripts.CALL_WAIT, arguments, self.leaving(0))
-        return queue.policy.ballot(command, command.since_ns + queue.policy.wait_ns(queue.ttl_ms))
+        return queue.quorum.ballot(command, command.since_ns + queue.quorum.wait_ns(queue.ttl_ms))
 
     def _new_watch(self) -> Watch:
         """Watch the key of this waiter for a call; also watch the condition for calls by this client itself."""
         queue = self._queue
         key = queue.own_key(self._ticket)
-        until_ns = queue.policy.clock.now() + queue.policy.wait_ns(queue.ttl_ms)
-        self._watch = watch = new_watch(queue.policy, Called(key), until_ns)
+        until_ns = queue.quorum.clock.now() + queue.quorum.wait_ns(queue.ttl_ms)
+        self._watch = watch = new_watch(queue.quorum, Called(key), until_ns)
         queue.queues.watches.add(key, watch)
         queue.queues.watches.add(queue.key, watch)
         return watch

@@ -16,15 +16,15 @@ from .claim import HELD
 from .effects import Effect, Steps
 from .figures import Figures
 from .hold import Hold
-from .policy import Policy
+from .quorum import Quorum
 
 
-def figures_of(policy: Policy, hold: Hold) -> Figures:
+def figures_of(quorum: Quorum, hold: Hold) -> Figures:
     """Return the figures in which a hold counts."""
-    return policy.figures if hold.figures is None else hold.figures
+    return quorum.figures if hold.figures is None else hold.figures
 
 
-def count_end(policy: Policy, hold: Hold, ended_ns: int, lost: str = "") -> None:
+def count_end(quorum: Quorum, hold: Hold, ended_ns: int, lost: str = "") -> None:
     """Count the end of a lease, once. Call it before another acquire can claim the hold.
 
     Args:
@@ -32,26 +32,26 @@ def count_end(policy: Policy, hold: Hold, ended_ns: int, lost: str = "") -> None
         lost: the reason of the loss; "" if the lock was released or handed off.
     """
     if hold.won_ns:
-        figures = figures_of(policy, hold)
+        figures = figures_of(quorum, hold)
         figures.hold_time.count(ended_ns - hold.won_ns)
         hold.won_ns = 0
         if lost:
             figures.lose(label_of(lost))
 
 
-def count_lost_release(policy: Policy, hold: Hold) -> None:
+def count_lost_release(quorum: Quorum, hold: Hold) -> None:
     """Count the loss of a lease whose end was counted as a release, because nobody waited for the answers."""
-    figures_of(policy, hold).lose(label_of(LOST_BEFORE))
+    figures_of(quorum, hold).lose(label_of(LOST_BEFORE))
 
 
-def count_split(policy: Policy, hold: Hold, ballot: Ballot) -> None:
+def count_split(quorum: Quorum, hold: Hold, ballot: Ballot) -> None:
     """Count an attempt that has not won, if some masters agreed and others refused."""
     if ballot.yes > 0 and ballot.no > 0:
-        figures = figures_of(policy, hold)
+        figures = figures_of(quorum, hold)
         figures.split_votes = figures.split_votes + 1
 
 
-def count_acquires(policy: Policy, holds: list[Hold], began_ns: int, at_once: bool) -> None:
+def count_acquires(quorum: Quorum, holds: list[Hold], began_ns: int, at_once: bool) -> None:
     """Count each acquire of a batch: it has won, or another holder has the lock.
 
     Args:
@@ -59,17 +59,17 @@ def count_acquires(policy: Policy, holds: list[Hold], began_ns: int, at_once: bo
         at_once: whether it had no time to wait.
     """
     for hold in holds:
-        figures = figures_of(policy, hold)
+        figures = figures_of(quorum, hold)
         if hold.state == HELD:
             figures.win(hold.won_ns - began_ns)
         else:
             figures.refuse(at_once)
 
 
-def count_failure(policy: Policy, holds: list[Hold], error: BaseException) -> None:
+def count_failure(quorum: Quorum, holds: list[Hold], error: BaseException) -> None:
     """Count acquires that an error has ended."""
     for hold in holds:
-        figures = figures_of(policy, hold)
+        figures = figures_of(quorum, hold)
         if isinstance(error, QuorumUnavailable):
             figures.unavailable += 1
         else:
@@ -84,11 +84,11 @@ class CountedSteps:
         until_ns: the end of the caller's timeout; 0 if there is none.
     """
 
-    __slots__ = ("_began_ns", "_counted", "_holds", "_policy", "_steps", "_until_ns")
+    __slots__ = ("_began_ns", "_counted", "_holds", "_quorum", "_steps", "_until_ns")
 
-    def __init__(self, steps: Steps, policy: Policy, holds: list[Hold], until_ns: int) -> None:
+    def __init__(self, steps: Steps, quorum: Quorum, holds: list[Hold], until_ns: int) -> None:
         self._steps = steps
-        self._policy = policy
+        self._quorum = quorum
         self._holds = holds
         self._until_ns = until_ns
         self._began_ns = 0
@@ -99,12 +99,12 @@ class CountedSteps:
 
     def __next__(self) -> Effect:
         if not self._began_ns:
-            self._began_ns = self._policy.clock.now()
+            self._began_ns = self._quorum.clock.now()
         try:
             return next(self._steps)
         except StopIteration:
             self._counted = True
-            count_acquires(self._policy, self._holds, self._began_ns, self._until_ns <= self._began_ns)
+            count_acquires(self._quorum, self._holds, self._began_ns, self._until_ns <= self._began_ns)
             raise
         except BaseException as error:
             self._fail(error)
@@ -113,7 +113,7 @@ class CountedSteps:
     def _fail(self, error: BaseException) -> None:
         if not self._counted:
             self._counted = True
-            count_failure(self._policy, self._holds, error)
+            count_failure(self._quorum, self._holds, error)
 
     def close(self) -> None:
         """End the batch at the effect that it waits for, as a generator does."""

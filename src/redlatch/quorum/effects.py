@@ -8,7 +8,7 @@
   Answer(value)    return the value; the last effect of an iterator that answers a question
 
 An iterator goes on when the driver has performed its effect. It does no I/O. It takes the time and random
-numbers from the `Policy`. Compiled as `redlatch._c.quorum.effects`, too (see `redlatch._c`).
+numbers from the `Quorum`. Compiled as `redlatch._c.quorum.effects`, too (see `redlatch._c`).
 """
 
 from __future__ import annotations

@@ -21,11 +21,11 @@ from .figures import Figures
 from .hold import WANTED_NS, Hold
 from .lease import Lease
 from .outcome import is_final, loss, lost_before, no_quorum, why_lost
-from .policy import Policy
+from .quorum import Quorum
 from .repair import Extension
 
 
-def extend(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None = None) -> Steps:
+def extend(quorum: Quorum, hold: Hold, ttl_ms: int, token: bytes | None = None) -> Steps:
     """Let the lock live `ttl_ms` from now. This is never additive, and it never brings a lost lock back.
 
     If a quorum agrees, the key is set again on the masters that lack it (see `repair`).
@@ -45,11 +45,11 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None = None) 
         QuorumUnavailable: too many masters failed. The earlier of the old and the new deadline counts.
     """
     ballot: Ballot
-    ballot, ttl_ms = yield from _next_extension(policy, hold, ttl_ms, token)
+    ballot, ttl_ms = yield from _next_extension(quorum, hold, ttl_ms, token)
     started: int = ballot.command.since_ns
     token = ballot.command.token
-    deadline = started + policy.validity_ns(ttl_ms)
-    figures: Figures = figures_of(policy, hold)
+    deadline = started + quorum.validity_ns(ttl_ms)
+    figures: Figures = figures_of(quorum, hold)
     try:
         # An earlier deadline counts at once, whatever the masters answer. They never shorten the key.
         hold.shorten(token, deadline)
@@ -57,15 +57,15 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None = None) 
         for failures in (1, 2):
             yield ballot
             won = ballot.yes >= ballot.quorum
-            ended = policy.clock.now()
+            ended = quorum.clock.now()
             if hold.lease.token is not token or hold.state != HELD:
                 raise NotOwned(f"cannot extend {hold.name!r}: it was released meanwhile", name=hold.name)
             if ended >= limit or ballot.refused() or hold.lost_ns >= started:
                 hold.shorten(token, min(limit, ended))
-                why = why_lost(policy, hold, ended >= limit)
+                why = why_lost(quorum, hold, ended >= limit)
                 hold.lost_because = token, why
-                count_end(policy, hold, ended, why)
-                raise lost_before(policy, hold, ballot, why, ended - started)
+                count_end(quorum, hold, ended, why)
+                raise lost_before(quorum, hold, ballot, why, ended - started)
             # This extension took longer than it waits for answers, and another one has begun.
             overtaken = hold.extending is not ballot
             if won:
@@ -75,29 +75,29 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None = None) 
                 break
             if overtaken or is_final(ballot, failures):
                 figures.renewals_failed += 1
-                raise no_quorum("extend", policy, hold, ballot, ended - started)
-            hold.extending = ballot = policy.ballot(ballot.command, ballot.until_ns)
+                raise no_quorum("extend", quorum, hold, ballot, ended - started)
+            hold.extending = ballot = quorum.ballot(ballot.command, ballot.until_ns)
     finally:
         if hold.extending is ballot:
             hold.extending = None
     # One of the votes may be from a master that has forgotten the lock since.
-    if policy.doubts.cover(started) and not overtaken and hold.lease.token is token:
-        left_ms: int = (ttl_ms * MILLISECOND - (policy.clock.now() - started)) // MILLISECOND
+    if quorum.doubts.cover(started) and not overtaken and hold.lease.token is token:
+        left_ms: int = (ttl_ms * MILLISECOND - (quorum.clock.now() - started)) // MILLISECOND
         # This raises LockLost if no time is left.
-        yield from extend(policy, hold, left_ms, token)
+        yield from extend(quorum, hold, left_ms, token)
 
 
 def _next_extension(
-    policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None
+    quorum: Quorum, hold: Hold, ttl_ms: int, token: bytes | None
 ) -> Generator[Effect, None, tuple[Ballot, int]]:
     """Wait until no other extension of the hold is under way; then begin one. Return its ballot and its ttl."""
     try:
         while True:
             lease: Lease = hold.lease
-            started = policy.clock.now()
+            started = quorum.clock.now()
             # The holder may have moved the deadline since the caller chose the ttl. What is left is rounded up.
-            wanted_ms = ttl_ms if token is None else max(ttl_ms, policy.ttl_ms_for(lease.deadline_ns - started) + 1)
-            ballot = _extension(policy, hold, wanted_ms, token, started, lease)
+            wanted_ms = ttl_ms if token is None else max(ttl_ms, quorum.ttl_ms_for(lease.deadline_ns - started) + 1)
+            ballot = _extension(quorum, hold, wanted_ms, token, started, lease)
             if ballot is not None:
                 return ballot, wanted_ms
             hold.wanted_ns = started + WANTED_NS
@@ -107,7 +107,7 @@ def _next_extension(
 
 
 def _extension(
-    policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None, started: int, lease: Lease
+    quorum: Quorum, hold: Hold, ttl_ms: int, token: bytes | None, started: int, lease: Lease
 ) -> Ballot | None:
     """Begin an extension: store its ballot in the hold and return it.
 
@@ -117,11 +117,11 @@ def _extension(
         raise NotOwned(f"cannot extend {hold.name!r}: this lock object does not hold it", name=hold.name)
     # The keys may still live on some masters. An extension must not let them live longer.
     if started >= hold.lease.deadline_ns:
-        why = why_lost(policy, hold, True)
-        count_end(policy, hold, started, why)
+        why = why_lost(quorum, hold, True)
+        count_end(quorum, hold, started, why)
         raise loss(why, hold)
-    until = min(hold.lease.deadline_ns, started + min(policy.validity_ns(ttl_ms), policy.wait_ns(ttl_ms)))
-    ballot = policy.ballot(Extension(policy, hold, ttl_ms, started), until)
+    until = min(hold.lease.deadline_ns, started + min(quorum.validity_ns(ttl_ms), quorum.wait_ns(ttl_ms)))
+    ballot = quorum.ballot(Extension(quorum, hold, ttl_ms, started), until)
     hold.refresh(None, 0)
     other = hold.extending
     if other is not None and started < other.until_ns:

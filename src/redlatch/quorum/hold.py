@@ -15,7 +15,7 @@ from .claim import ASKING, FREE, HANDED_OFF, HELD, RELEASING, UNCONFIRMED, UNDOI
 from .figures import Figures
 from .kinds.kind import Kind
 from .lease import NO_LEASE, Lease, new_lease
-from .policy import Policy
+from .quorum import Quorum
 
 # An extension that waits for another one checks again within this time, even in a busy process.
 WANTED_NS = 100 * MILLISECOND
@@ -111,7 +111,7 @@ class Hold(Claim):
         self._to_asking()
 
     def attempt(
-        self, policy: Policy, queues: Any, ttl_ms: int, started_ns: int, deadline_ns: int, until_ns: int
+        self, quorum: Quorum, queues: Any, ttl_ms: int, started_ns: int, deadline_ns: int, until_ns: int
     ) -> Ballot:
         """Begin an attempt: store its lease, before the first byte with its token leaves, and return its ballot.
 
@@ -123,11 +123,11 @@ class Hold(Claim):
             until_ns: when to stop waiting for votes.
         """
         kind = self.kind
-        lease = kind.lease(policy, queues, self.key, started_ns, deadline_ns)
+        lease = kind.lease(quorum, queues, self.key, started_ns, deadline_ns)
         self.ask(lease)
-        command = kind.acquiring(policy, queues, self.key, lease, ttl_ms)
+        command = kind.acquiring(quorum, queues, self.key, lease, ttl_ms)
         command.ttl_ms = ttl_ms
-        return policy.ballot(command, until_ns)
+        return quorum.ballot(command, until_ns)
 
     def releasing(self) -> Command:
         """Return the command that releases the lock, or undoes the last attempt."""

@@ -22,7 +22,7 @@ from ..votes.units import MILLISECOND, SECOND
 from .effects import Answer, Send, Steps
 from .hold import Hold
 from .outcome import is_final, no_quorum
-from .policy import Policy
+from .quorum import Quorum
 from .waiting.queues import WaitQueues
 
 # An acquire that has not won asks who has the lock. It waits for the answers for a tenth of its timeout, within these.
@@ -32,27 +32,27 @@ LEAST_NS, MOST_NS = 10 * MILLISECOND, 100 * MILLISECOND
 BATCH = 1024
 
 
-def locked(policy: Policy, hold: Hold, wait_ns: int) -> Steps:
+def locked(quorum: Quorum, hold: Hold, wait_ns: int) -> Steps:
     """Answer whether the lock is held: a quorum of masters says so (see `Kind.locked`)."""
     question = hold.kind.locked(hold.key)
-    for ballot in _inquiry(policy, hold, question, wait_ns):
+    for ballot in _inquiry(quorum, hold, question, wait_ns):
         yield ballot
     yield Answer(ballot.yes >= ballot.quorum)
 
 
-def owned(policy: Policy, hold: Hold, wait_ns: int) -> Steps:
+def owned(quorum: Quorum, hold: Hold, wait_ns: int) -> Steps:
     """Answer whether this holder has the lock: its deadline has not passed, and a quorum of masters has its token."""
-    mine = hold.held(policy.clock.now())
+    mine = hold.held(quorum.clock.now())
     if mine:
         token = hold.lease.token
         question = hold.kind.owned(hold.key, hold.lease)
-        for ballot in _inquiry(policy, hold, question, wait_ns):
+        for ballot in _inquiry(quorum, hold, question, wait_ns):
             yield ballot
-        mine = ballot.yes >= ballot.quorum and hold.lease.token is token and hold.held(policy.clock.now())
+        mine = ballot.yes >= ballot.quorum and hold.lease.token is token and hold.held(quorum.clock.now())
     yield Answer(mine)
 
 
-def holder(policy: Policy, hold: Hold, wait_ns: int) -> Steps:
+def holder(quorum: Quorum, hold: Hold, wait_ns: int) -> Steps:
     """Answer which token a quorum of masters has: (token, milliseconds, fence counter), or None.
 
     The milliseconds count until too few masters have the token; they are -1 if its keys have no ttl.
@@ -63,15 +63,15 @@ def holder(policy: Policy, hold: Hold, wait_ns: int) -> Steps:
     question = hold.kind.holder(hold.key)
     if question is None:
         raise ConfigurationError(f"holder: {hold.name!r} may have several holders", name=hold.name)
-    for ballot in _inquiry(policy, hold, question, wait_ns):
+    for ballot in _inquiry(quorum, hold, question, wait_ns):
         yield ballot
-    if _is_split(ballot, policy.quorum):
+    if _is_split(ballot, quorum.majority):
         ballot.reopen(ballot.until_ns)
         yield ballot
-    yield Answer(_of_quorum(ballot, policy.quorum))
+    yield Answer(_of_quorum(ballot, quorum.majority))
 
 
-def blockers(policy: Policy, holds: list[Hold], timeout_ns: int) -> Steps:
+def blockers(quorum: Quorum, holds: list[Hold], timeout_ns: int) -> Steps:
     """Answer who keeps these locks from being acquired: a list of pairs of a hold and a `Holder`, as far as known.
 
     Too few answers are no error: the caller has another one to raise.
@@ -81,33 +81,33 @@ def blockers(policy: Policy, holds: list[Hold], timeout_ns: int) -> Steps:
         timeout_ns: the timeout of the acquire that has not won.
     """
     hold: Hold
-    until = policy.clock.now() + min(max(timeout_ns // 10, LEAST_NS), MOST_NS)
+    until = quorum.clock.now() + min(max(timeout_ns // 10, LEAST_NS), MOST_NS)
     asked: list[Any] = []
     for hold in holds[:BATCH]:
         command = hold.kind.blocker(hold.key)
         if command is not None:
-            asked.append((hold, policy.ballot(command, until)))
+            asked.append((hold, quorum.ballot(command, until)))
     if asked:
         yield Send([ballot for _, ballot in asked])
         yield [ballot for _, ballot in asked]
-    split: list[Ballot] = [ballot for _, ballot in asked if _is_split(ballot, policy.quorum)]
+    split: list[Ballot] = [ballot for _, ballot in asked if _is_split(ballot, quorum.majority)]
     for ballot in split:
         ballot.reopen(until)
     if split:
         yield split
-    answers: list[Any] = [(hold, _of_quorum(ballot, policy.quorum)) for hold, ballot in asked]
-    yield Answer([(hold, holder_of(policy, hold, found)) for hold, found in answers if found is not None])
+    answers: list[Any] = [(hold, _of_quorum(ballot, quorum.majority)) for hold, ballot in asked]
+    yield Answer([(hold, holder_of(quorum, hold, found)) for hold, found in answers if found is not None])
 
 
-def name_holder(policy: Policy, queues: WaitQueues, hold: Hold, error: LockBusy, until_ns: int) -> Steps:
+def name_holder(quorum: Quorum, queues: WaitQueues, hold: Hold, error: LockBusy, until_ns: int) -> Steps:
     """Name in the error of a full queue who has the lock: another hold of this client, or a holder elsewhere.
 
     Args:
         until_ns: the end of the timeout of the acquire.
     """
-    found = local_holder(policy, queues, hold)
+    found = local_holder(quorum, queues, hold)
     if found is None:
-        for effect in blockers(policy, [hold], until_ns - policy.clock.now()):
+        for effect in blockers(quorum, [hold], until_ns - quorum.clock.now()):
             if not isinstance(effect, Answer):
                 yield effect
             else:
@@ -118,10 +118,10 @@ def name_holder(policy: Policy, queues: WaitQueues, hold: Hold, error: LockBusy,
         error.args = (f"{error.args[0]}; {held_by(found)}",)
 
 
-def local_holder(policy: Policy, queues: WaitQueues, hold: Hold) -> Holder | None:
+def local_holder(quorum: Quorum, queues: WaitQueues, hold: Hold) -> Holder | None:
     """Return the holder if it is another lock object of this client."""
     head: Hold | None = queues.heads.get(hold.key)
-    now = policy.clock.now()
+    now = quorum.clock.now()
     if head is None or head is hold or not head.held(now):
         return None
     lease = head.lease
@@ -133,26 +133,26 @@ def local_holder(policy: Policy, queues: WaitQueues, hold: Hold) -> Holder | Non
     )
 
 
-def holder_of(policy: Policy, hold: Hold, found: tuple[bytes, int, int]) -> Holder:
+def holder_of(quorum: Quorum, hold: Hold, found: tuple[bytes, int, int]) -> Holder:
     """Return the holder of the lock of a hold from an answer of `holder`."""
     token, left_ms, counter = found
     owner, since = owner_of(token)
     return Holder(
         owner=owner,
         ttl_left=math.inf if left_ms < 0 else left_ms / 1000,
-        held_for=max(0.0, policy.fences.now() / 1_000_000 - since) if since else None,
+        held_for=max(0.0, quorum.fences.now() / 1_000_000 - since) if since else None,
         fence=counter if counter and hold.kind.numbers else None,
     )
 
 
-def ask_about_keys(policy: Policy, terms: list[Any]) -> Steps:
+def ask_about_keys(quorum: Quorum, terms: list[Any]) -> Steps:
     """Ask whether the keys of held locks still have the tokens of their leases (see `key_watch`).
 
     Args:
         terms: the upkeep of each lease.
     """
     for first in range(0, len(terms), BATCH):
-        asked = [question(policy, term) for term in terms[first : first + BATCH]]
+        asked = [question(quorum, term) for term in terms[first : first + BATCH]]
         yield Send(asked)
         yield asked
 
@@ -180,13 +180,13 @@ def _of_quorum(ballot: Ballot, quorum: int) -> tuple[bytes, int, int] | None:
     return None
 
 
-def _inquiry(policy: Policy, hold: Hold, command: Command, wait_ns: int) -> Iterator[Ballot]:
+def _inquiry(quorum: Quorum, hold: Hold, command: Command, wait_ns: int) -> Iterator[Ballot]:
     """Ask the masters, and ask again if connections broke; the last ballot has the answer."""
-    started = policy.clock.now()
+    started = quorum.clock.now()
     for failures in (1, 2):
-        ballot = policy.ballot(command, started + wait_ns)
+        ballot = quorum.ballot(command, started + wait_ns)
         yield ballot
         if not ballot.unavailable():
             return
         if is_final(ballot, failures):
-            raise no_quorum("query", policy, hold, ballot, policy.clock.now() - started)
+            raise no_quorum("query", quorum, hold, ballot, quorum.clock.now() - started)

@@ -18,7 +18,7 @@ from typing import Any
 from redlatch.errors import MasterQuarantined
 from redlatch.quorum.hold import Hold
 from redlatch.quorum.losses import KEY_GONE
-from redlatch.quorum.policy import Policy
+from redlatch.quorum.quorum import Quorum
 from redlatch.votes.ballot import Ballot
 from redlatch.votes.commands import TRACKED
 from redlatch.votes.units import MILLISECOND, SECOND, UNBOUNDED
@@ -262,7 +262,7 @@ class KeyWatches:
         return news
 
 
-def beyond_proof(policy: Policy, hold: Hold, causes: Collection[tuple[str, BaseException]]) -> bool:
+def beyond_proof(quorum: Quorum, hold: Hold, causes: Collection[tuple[str, BaseException]]) -> bool:
     """Return whether a lease in doubt can never be verified before its deadline.
 
     That is so if masters without which no quorum is possible are kept out until after the deadline, and the votes of
@@ -273,14 +273,14 @@ def beyond_proof(policy: Policy, hold: Hold, causes: Collection[tuple[str, BaseE
     """
     deadline_ns = hold.deadline_ns
     out = {name for name, why in causes if isinstance(why, MasterQuarantined) and why.until_ns >= deadline_ns}
-    doubted = {name for index, name in enumerate(policy.masters) if policy.doubts.of(index, hold.lease.asked_ns)}
-    return len(out) > policy.size - policy.quorum and bool(out & doubted)
+    doubted = {name for index, name in enumerate(quorum.masters) if quorum.doubts.of(index, hold.lease.asked_ns)}
+    return len(out) > quorum.size - quorum.majority and bool(out & doubted)
 
 
-def question(policy: Policy, term: Any) -> Ballot:
+def question(quorum: Quorum, term: Any) -> Ballot:
     """Begin a question about the key of a lease; return its ballot."""
-    hold, now_ns = term.hold, policy.clock.now()
+    hold, now_ns = term.hold, quorum.clock.now()
     command = hold.kind.owned(hold.key, hold.lease)
     command.meaning = TRACKED
-    ballot: Ballot = term.watch.ask(policy.ballot(command, now_ns + policy.wait_ns(term.upkeep.ttl_ms)))
+    ballot: Ballot = term.watch.ask(quorum.ballot(command, now_ns + quorum.wait_ns(term.upkeep.ttl_ms)))
     return ballot

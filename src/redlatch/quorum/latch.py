@@ -27,7 +27,7 @@ from .effects import Answer, Effect, Pause, Send, Steps
 from .hold import Hold
 from .lease import new_lease
 from .outcome import is_final, no_quorum
-from .policy import Policy
+from .quorum import Quorum
 from .waiting.queues import WaitQueues
 from .waiting.watches import Watch, new_watch
 
@@ -45,7 +45,7 @@ class Counts:
     """One use of a latch: a count, a wait, or a question.
 
     Args:
-        policy, queues: those of the client.
+        quorum, queues: those of the client.
         hold: a hold that is never claimed; it has the name and the key.
         count: how many counts open the latch.
         ttl_ms: for how long the masters keep the latch after its last use, in milliseconds.
@@ -60,8 +60,8 @@ class Counts:
         "_hold",
         "_keys",
         "_last",
-        "_policy",
         "_queues",
+        "_quorum",
         "_since_ns",
         "_ttl_ms",
         "_watch",
@@ -69,8 +69,8 @@ class Counts:
         "mine",
     )
 
-    def __init__(self, policy: Policy, queues: WaitQueues, hold: Hold, count: int, ttl_ms: int) -> None:
-        self._policy = policy
+    def __init__(self, quorum: Quorum, queues: WaitQueues, hold: Hold, count: int, ttl_ms: int) -> None:
+        self._quorum = quorum
         self._queues = queues
         self._hold = hold
         self._keys = [hold.key, hold.key + b"\0open"]
@@ -88,8 +88,8 @@ class Counts:
         Raises:
             QuorumUnavailable: too many masters failed. The caller sends `undoing`.
         """
-        self._since_ns = self._policy.clock.now()
-        self.mine = scripts.OPEN + 1 + int(self._policy.random() * (COUNTS - 8))
+        self._since_ns = self._quorum.clock.now()
+        self.mine = scripts.OPEN + 1 + int(self._quorum.random() * (COUNTS - 8))
         yield from self._agree("count_down")
 
     def undoing(self) -> Command:
@@ -118,7 +118,7 @@ class Counts:
         Raises:
             QuorumUnavailable: too many masters failed.
         """
-        policy = self._policy
+        quorum = self._quorum
         pauses = 0
         try:
             while True:
@@ -126,13 +126,13 @@ class Counts:
                 yield Send([watch])
                 yield from self._agree("wait")
                 yield [watch]
-                now = policy.clock.now()
+                now = quorum.clock.now()
                 if not self.left or now >= until_ns:
                     break
                 pushes = watch.watchable()
                 # From now on a push of any master ends the wait.
                 watch.quorum = 1
-                longest = POLL_NS if pushes else policy.retry.pause_ns(pauses, policy.random())
+                longest = POLL_NS if pushes else quorum.retry.pause_ns(pauses, quorum.random())
                 watch.reopen(min(now + min(longest, self._ttl_ms * MILLISECOND // 4), until_ns))
                 pauses = 0 if pushes else pauses + 1
                 yield [watch]
@@ -143,7 +143,7 @@ class Counts:
 
     def _agree(self, what: str) -> Generator[Effect, None, None]:
         """Add the count of this use, if there is one, and make the masters agree on all counts."""
-        policy = self._policy
+        quorum = self._quorum
         counts = [self.mine] if self.mine else []
         # A ballot ends with a quorum, and a master that has forgotten may be slower each time. The answers that came
         # after the last result show it.
@@ -155,7 +155,7 @@ class Counts:
                 break
             # Most sets that differ are those of counts that are on their way.
             if not last:
-                yield Pause(policy.clock.now() + policy.retry.pause_ns(1, policy.random()))
+                yield Pause(quorum.clock.now() + quorum.retry.pause_ns(1, quorum.random()))
         else:
             found: Any = yield from self._fetch(answers)
             ballot = yield from self._vote(what, scripts.LATCH_ADD, [self._ttl_ms, self._count, *sorted(found)])
@@ -164,7 +164,7 @@ class Counts:
                 self.left = max(0, self._count - max([len(found)] + [_size(answer) for answer in answers]))
         self._last = ballot
         if scripts.OPEN in answers:
-            if answers.count(scripts.OPEN) < policy.quorum:
+            if answers.count(scripts.OPEN) < quorum.majority:
                 yield from self._vote(what, scripts.LATCH_OPEN, [self._ttl_ms])
             # The masters push no change that this client makes itself.
             self._queues.watches.notify(self._keys[1])
@@ -181,29 +181,29 @@ class Counts:
 
     def _vote(self, what: str, script: Script, numbers: list[int]) -> Generator[Effect, None, Ballot]:
         """Call a script on every master, and again if connections broke; return the ballot that a quorum answered."""
-        policy = self._policy
-        began = policy.clock.now()
+        quorum = self._quorum
+        began = quorum.clock.now()
         failures = 0
         while True:
             ballot = self._ballot(script, numbers)
             yield ballot
             started: int = ballot.command.since_ns
-            if ballot.yes >= ballot.quorum and not policy.doubts.cover(started):
+            if ballot.yes >= ballot.quorum and not quorum.doubts.cover(started):
                 return ballot
             failures = failures + 1 if ballot.unavailable() else 0
             if failures and is_final(ballot, failures):
-                now = policy.clock.now()
-                raise no_quorum(what, policy, self._hold, ballot, now - started, now - began)
+                now = quorum.clock.now()
+                raise no_quorum(what, quorum, self._hold, ballot, now - started, now - began)
 
     def _ballot(self, script: Script, numbers: list[int]) -> Ballot:
-        policy = self._policy
-        now = policy.clock.now()
+        quorum = self._quorum
+        now = quorum.clock.now()
         lease = new_lease(b"%d" % self.mine, now, 0)
         words = [b"%d" % number for number in numbers]
         command = Scripted(self._hold.key, lease, script, self._keys, words, VOTE)
         if script is scripts.LATCH_ADD or script is scripts.LATCH_OPEN:
             command.ttl_ms = self._ttl_ms
-        return policy.ballot(command, now + policy.wait_ns(self._ttl_ms))
+        return quorum.ballot(command, now + quorum.wait_ns(self._ttl_ms))
 
     def _fetch(self, answers: list[int]) -> Generator[Effect, None, set[int]]:
         """Return the counts that a quorum of masters has together; none if no quorum has answered all questions."""
@@ -222,8 +222,8 @@ class Counts:
 
     def _new_watch(self) -> Watch:
         """Watch the key that appears when the latch opens."""
-        policy, key = self._policy, self._keys[1]
-        watch = new_watch(policy, Called(key), policy.clock.now() + policy.wait_ns(self._ttl_ms))
+        quorum, key = self._quorum, self._keys[1]
+        watch = new_watch(quorum, Called(key), quorum.clock.now() + quorum.wait_ns(self._ttl_ms))
         self._watch = watch
         self._queues.watches.add(key, watch)
         return watch

@@ -17,11 +17,12 @@ from ..votes.units import SECOND
 from .counting import count_end
 from .hold import Hold
 from .lease import Lease
-from .policy import Doubts, Policy
+from .policy import Doubts
+from .quorum import Quorum
 from .waiting.queues import WaitQueues
 
 
-def granted(policy: Policy, queues: WaitQueues, hold: Hold, won: bool, deadline_ns: int, now_ns: int) -> bool:
+def granted(quorum: Quorum, queues: WaitQueues, hold: Hold, won: bool, deadline_ns: int, now_ns: int) -> bool:
     """Return whether an attempt has won the lock.
 
     A quorum of yes votes is not enough. The validity must not be over. No vote may be in doubt, because a master may
@@ -32,7 +33,7 @@ def granted(policy: Policy, queues: WaitQueues, hold: Hold, won: bool, deadline_
         deadline_ns: when the validity of the attempt ends.
         now_ns: the clock, read after the last vote that counts for `won`. A vote that comes later must not count.
     """
-    return won and now_ns < deadline_ns and not (policy.doubts.cover(hold.lease.since_ns) or queues.deleted(hold))
+    return won and now_ns < deadline_ns and not (quorum.doubts.cover(hold.lease.since_ns) or queues.deleted(hold))
 
 
 def is_final(ballot: Ballot, failures: int) -> bool:
@@ -60,7 +61,7 @@ def may_heal(ballot: Ballot) -> bool:
     return ballot.size - len(refusals) >= ballot.quorum
 
 
-def end_release(policy: Policy, hold: Hold, ballot: Ballot, late: bool, resent: bool, started_ns: int) -> bool:
+def end_release(quorum: Quorum, hold: Hold, ballot: Ballot, late: bool, resent: bool, started_ns: int) -> bool:
     """End a release according to its votes; return False if its command must be sent again.
 
     Args:
@@ -75,20 +76,20 @@ def end_release(policy: Policy, hold: Hold, ballot: Ballot, late: bool, resent: 
     if not ballot.unavailable():
         lost = late or ballot.refused()
         if lost and not late and resent:
-            lost = not proves_nothing(policy.doubts, ballot, hold.lease, policy.clock.now())
-        why = why_lost(policy, hold, late) if lost else ""
-        count_end(policy, hold, started_ns, why)
+            lost = not proves_nothing(quorum.doubts, ballot, hold.lease, quorum.clock.now())
+        why = why_lost(quorum, hold, late) if lost else ""
+        count_end(quorum, hold, started_ns, why)
         hold.free()
         if lost:
-            raise lost_before(policy, hold, ballot, why, policy.clock.now() - started_ns)
+            raise lost_before(quorum, hold, ballot, why, quorum.clock.now() - started_ns)
         return True
     first = ~ballot.command.tried
-    ballot.command.tried |= ~(ballot.unsent | refusers(policy.doubts, ballot, hold.lease, policy.clock.now()))
+    ballot.command.tried |= ~(ballot.unsent | refusers(quorum.doubts, ballot, hold.lease, quorum.clock.now()))
     # A "no" of these masters that still comes answers the first copy.
     ballot.unsent |= first
     if is_final(ballot, 1 + resent):
         hold.to_unconfirmed(ballot.command)
-        raise no_quorum("release", policy, hold, ballot, policy.clock.now() - started_ns)
+        raise no_quorum("release", quorum, hold, ballot, quorum.clock.now() - started_ns)
     return False
 
 
@@ -114,14 +115,14 @@ def proves_nothing(doubts: Doubts, ballot: Ballot, lease: Lease, now_ns: int) ->
     return refusers(doubts, ballot, lease, now_ns).bit_count() <= ballot.size - ballot.quorum
 
 
-def lost_before(policy: Policy, hold: Hold, ballot: Ballot, why: str, elapsed_ns: int) -> LockLost:
+def lost_before(quorum: Quorum, hold: Hold, ballot: Ballot, why: str, elapsed_ns: int) -> LockLost:
     """Return the error for an extension or a release of a lock that was lost for this reason (`why_lost`)."""
-    return loss(why, hold, elapsed_ns, _causes(policy, ballot, elapsed_ns))
+    return loss(why, hold, elapsed_ns, _causes(quorum, ballot, elapsed_ns))
 
 
-def why_lost(policy: Policy, hold: Hold, late: bool) -> str:
+def why_lost(quorum: Quorum, hold: Hold, late: bool) -> str:
     """Return why a lock was lost whose loss an extension or a release has found; `late` means that it was over then."""
-    if was_released(policy, hold):
+    if was_released(quorum, hold):
         return RELEASED
     return (why_gone(hold) or RAN_OUT) if late else FORGOTTEN
 
@@ -133,7 +134,7 @@ def why_gone(hold: Hold) -> str:
 
 
 def no_quorum(
-    what: str, policy: Policy, hold: Hold, ballot: Ballot, waited_ns: int, elapsed_ns: int = 0
+    what: str, quorum: Quorum, hold: Hold, ballot: Ballot, waited_ns: int, elapsed_ns: int = 0
 ) -> QuorumUnavailable:
     """Return the error for a ballot without a verdict.
 
@@ -149,13 +150,13 @@ def no_quorum(
         silent = len(named) or ballot.size - ballot.yes - ballot.no - ballot.failed
     parts = [f"{ballot.failed} failed"] if ballot.failed else []
     parts += [f"{silent} did not answer within {waited_ns / SECOND:.3f} s"] if silent else []
-    causes = _causes(policy, ballot, waited_ns)
+    causes = _causes(quorum, ballot, waited_ns)
     return QuorumUnavailable(
-        f"{what} of {hold.name!r}: of {policy.size} masters {' and '.join(parts)}; {policy.quorum} must agree",
+        f"{what} of {hold.name!r}: of {quorum.size} masters {' and '.join(parts)}; {quorum.majority} must agree",
         name=hold.name,
         elapsed=max(elapsed_ns, waited_ns) / SECOND,
         causes=causes,
-        retry_after=_retry_after(policy, causes),
+        retry_after=_retry_after(quorum, causes),
     )
 
 
@@ -170,19 +171,19 @@ def repeated(error: QuorumUnavailable, elapsed_ns: int) -> QuorumUnavailable:
     )
 
 
-def _retry_after(policy: Policy, causes: dict[str, BaseException]) -> float:
+def _retry_after(quorum: Quorum, causes: dict[str, BaseException]) -> float:
     """Return the seconds after which a quorum may vote, if all goes well (see `Retryable.retry_after`)."""
-    now_ns = policy.clock.now()
-    waits = [0.0] * max(0, policy.size - len(causes))
+    now_ns = quorum.clock.now()
+    waits = [0.0] * max(0, quorum.size - len(causes))
     for cause in causes.values():
         waits.append(cause.left(now_ns) if isinstance(cause, MasterQuarantined) and cause.until_ns else RETRY_AFTER)
-    longest: float = policy.retry.longest
-    return sorted(waits)[policy.quorum - 1] or longest
+    longest: float = quorum.retry.longest
+    return sorted(waits)[quorum.majority - 1] or longest
 
 
-def was_released(policy: Policy, hold: Hold) -> bool:
+def was_released(quorum: Quorum, hold: Hold) -> bool:
     """Return whether the closed client has ended the lease of a hold before it ran out."""
-    return 0 < policy.released_ns <= hold.lease.deadline_ns
+    return 0 < quorum.released_ns <= hold.lease.deadline_ns
 
 
 def loss(why: str, hold: Hold, elapsed_ns: int = 0, causes: dict[str, BaseException] | None = None) -> LockLost:
@@ -191,15 +192,15 @@ def loss(why: str, hold: Hold, elapsed_ns: int = 0, causes: dict[str, BaseExcept
     return LockLost(text, name=hold.name, elapsed=elapsed_ns / SECOND, causes=causes, reason=why)
 
 
-def _causes(policy: Policy, ballot: Ballot, waited_ns: int) -> dict[str, BaseException]:
+def _causes(quorum: Quorum, ballot: Ballot, waited_ns: int) -> dict[str, BaseException]:
     """Return the error of each master that failed or was silent, by the address of the master."""
     causes = dict(ballot.causes or {})
     for index in ballot.silent:
         causes.setdefault(index, TimeoutError(f"no answer within {waited_ns / SECOND:.3f} s"))
-    now_ns = policy.clock.now()
+    now_ns = quorum.clock.now()
     for index, cause in causes.items():
         if isinstance(cause, MasterQuarantined):
             causes[index] = cause.as_of(now_ns)
     # A handover may have ended meanwhile.
-    names = dict(enumerate(policy.masters))
+    names = dict(enumerate(quorum.masters))
     return {names.get(index, f"masters[{index}] of the earlier list"): cause for index, cause in sorted(causes.items())}

@@ -13,11 +13,11 @@ from .counting import count_end, figures_of
 from .effects import ENDED, Send, Steps
 from .hold import Hold
 from .outcome import end_release, loss, why_lost
-from .policy import Policy
+from .quorum import Quorum
 from .waiting.queues import WaitQueues
 
 
-def release(policy: Policy, queues: WaitQueues, hold: Hold, wait_ns: int) -> Steps:
+def release(quorum: Quorum, queues: WaitQueues, hold: Hold, wait_ns: int) -> Steps:
     """Pass the lock on to the next waiter of this client, or delete its key on every master and wait for a quorum.
 
     A release that was interrupted or that failed may be called again. The command reaches every master that may have
@@ -32,16 +32,16 @@ def release(policy: Policy, queues: WaitQueues, hold: Hold, wait_ns: int) -> Ste
         LockLost: before the release the validity was over, or a quorum had forgotten the token.
         QuorumUnavailable: too many masters failed. Their keys are deleted when they are back, or expire.
     """
-    return new_releasing(policy, queues, hold, wait_ns)  # type: ignore[return-value]
+    return new_releasing(quorum, queues, hold, wait_ns)  # type: ignore[return-value]
 
 
 class Releasing:
     """The effects of one release; `release` makes it."""
 
-    __slots__ = ("_ballot", "_hold", "_late", "_policy", "_queues", "_resent", "_rest", "_started_ns", "_wait_ns")
+    __slots__ = ("_ballot", "_hold", "_late", "_queues", "_quorum", "_resent", "_rest", "_started_ns", "_wait_ns")
 
-    def _begin(self, policy: Policy, queues: WaitQueues, hold: Hold, wait_ns: int) -> None:
-        self._policy = policy
+    def _begin(self, quorum: Quorum, queues: WaitQueues, hold: Hold, wait_ns: int) -> None:
+        self._quorum = quorum
         self._queues = queues
         self._hold = hold
         self._wait_ns = wait_ns
@@ -68,28 +68,28 @@ class Releasing:
 
     def _begun(self) -> bool:
         """Begin the release; return whether its ballot is all that it needs. A lease that is passed on needs none."""
-        policy, hold = self._policy, self._hold
+        quorum, hold = self._quorum, self._hold
         self._begin_release()
         if self._queues.by_key:
             if self._handed_off():
                 self._rest = ENDED
             return False
         command = hold.unanswered if self._resent else hold.releasing()
-        self._ballot = policy.ballot(command, self._started_ns + self._wait_ns)
+        self._ballot = quorum.ballot(command, self._started_ns + self._wait_ns)
         return True
 
     def _begin_release(self) -> None:
-        self._started_ns = self._policy.clock.now()
+        self._started_ns = self._quorum.clock.now()
         self._late, self._resent = self._hold.begin_release(self._started_ns)
 
     def _handed_off(self) -> bool:
         """Hand the lease off, if a waiter of this client takes it; return whether one has."""
-        policy, hold = self._policy, self._hold
-        if self._late or self._resent or not self._queues.hand_off(policy, hold, self._started_ns):
+        quorum, hold = self._quorum, self._hold
+        if self._late or self._resent or not self._queues.hand_off(quorum, hold, self._started_ns):
             return False
-        figures = figures_of(policy, hold)
+        figures = figures_of(quorum, hold)
         figures.hand_offs = figures.hand_offs + 1
-        count_end(policy, hold, self._started_ns)
+        count_end(quorum, hold, self._started_ns)
         hold.free()
         return True
 
@@ -99,7 +99,7 @@ class Releasing:
         return self._judge()
 
     def _judge(self) -> bool:
-        over = end_release(self._policy, self._hold, self._ballot, self._late, self._resent, self._started_ns)
+        over = end_release(self._quorum, self._hold, self._ballot, self._late, self._resent, self._started_ns)
         self._resent = True
         return over
 
@@ -112,7 +112,7 @@ class Releasing:
         else:
             command = self._hold.unanswered if self._resent else self._hold.releasing()
         while True:
-            self._ballot = self._policy.ballot(command, self._started_ns + self._wait_ns)
+            self._ballot = self._quorum.ballot(command, self._started_ns + self._wait_ns)
             # The release is sent before `leave` calls the next waiter. So the commands of that waiter follow it.
             if self._queues.by_key:
                 yield Send([self._ballot])
@@ -131,17 +131,17 @@ class Releasing:
         if self._queues.by_key and self._handed_off():
             return
         command = self._hold.unanswered if self._resent else self._hold.releasing()
-        self._ballot = self._policy.ballot(command)
+        self._ballot = self._quorum.ballot(command)
         if not self._late:
             self._ballot.released_lock = released_lock
             self._ballot.released_lease = self._hold.lease
         yield Send([self._ballot])
         self._queues.leave(self._hold, self._started_ns, not self._late)
-        why = why_lost(self._policy, self._hold, True) if self._late else ""
-        count_end(self._policy, self._hold, self._started_ns, why)
+        why = why_lost(self._quorum, self._hold, True) if self._late else ""
+        count_end(self._quorum, self._hold, self._started_ns, why)
         self._hold.free()
         if self._late:
-            raise loss(why, self._hold, self._policy.clock.now() - self._started_ns)
+            raise loss(why, self._hold, self._quorum.clock.now() - self._started_ns)
 
     def close(self) -> None:
         """End the release at the effect that it waits for, as a generator does."""
@@ -154,7 +154,7 @@ class Releasing:
         raise error
 
 
-def release_nowait(policy: Policy, queues: WaitQueues, hold: Hold, released_lock: object) -> Steps:
+def release_nowait(quorum: Quorum, queues: WaitQueues, hold: Hold, released_lock: object) -> Steps:
     """Release without waiting for answers: `release(wait=False)`.
 
     Args:
@@ -165,11 +165,11 @@ def release_nowait(policy: Policy, queues: WaitQueues, hold: Hold, released_lock
         NotOwned: the lock is not held, or another thread is releasing it.
         LockLost: the validity was over before the release.
     """
-    return new_releasing(policy, queues, hold, 0).send_only(released_lock)
+    return new_releasing(quorum, queues, hold, 0).send_only(released_lock)
 
 
-def new_releasing(policy: Policy, queues: WaitQueues, hold: Hold, wait_ns: int) -> Releasing:
+def new_releasing(quorum: Quorum, queues: WaitQueues, hold: Hold, wait_ns: int) -> Releasing:
     """Return a new Releasing. A function costs less than a constructor."""
     releasing: Releasing = Releasing.__new__(Releasing)
-    releasing._begin(policy, queues, hold, wait_ns)
+    releasing._begin(quorum, queues, hold, wait_ns)
     return releasing

@@ -28,7 +28,7 @@ from ..votes.units import MILLISECOND
 from .claim import HELD
 from .hold import Hold
 from .lease import Lease
-from .policy import Policy
+from .quorum import Quorum
 
 # How many repairs follow an extension at most.
 MOST = 8
@@ -42,16 +42,16 @@ class Extension(Command):
         now_ns: the time now, at which the extension begins.
     """
 
-    __slots__ = ("_began_ns", "_extend", "_hold", "_policy", "_repairs")
+    __slots__ = ("_began_ns", "_extend", "_hold", "_quorum", "_repairs")
 
-    def __init__(self, policy: Policy, hold: Hold, ttl_ms: int, now_ns: int) -> None:
+    def __init__(self, quorum: Quorum, hold: Hold, ttl_ms: int, now_ns: int) -> None:
         extend: Command = hold.extending_to(ttl_ms, now_ns)
         self._concern(extend.key, extend.token, now_ns)
         self.ttl_ms = ttl_ms
         self.meaning = LACKS
         self.no = NEVER
         self._extend = extend
-        self._policy = policy
+        self._quorum = quorum
         self._hold = hold
         self._began_ns = now_ns
         self._repairs = 0
@@ -72,7 +72,7 @@ class Extension(Command):
         hold.lacking = self._began_ns, (lacking if began_ns == self._began_ns else 0) | 1 << index
         # The kind may belong to a later attempt by now. So the command is made before the check.
         command = Repair(hold.kind.repairing(hold.key, lease, left_ms))
-        if self._policy.doubts.cover(self._began_ns) or hold.lost_ns >= self._began_ns or self._repairs == MOST:
+        if self._quorum.doubts.cover(self._began_ns) or hold.lost_ns >= self._began_ns or self._repairs == MOST:
             return None
         self._repairs += 1
         lease = hold.lease

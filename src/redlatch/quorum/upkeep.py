@@ -16,7 +16,7 @@ from redlatch.quorum.claim import HELD
 from redlatch.quorum.hold import Hold
 from redlatch.quorum.key_watch import FIRST_NS, KeyWatch
 from redlatch.quorum.losses import HELD_LONGEST, RAN_OUT, STALLED
-from redlatch.quorum.policy import Policy
+from redlatch.quorum.quorum import Quorum
 from redlatch.votes.units import MILLISECOND, SECOND, UNBOUNDED
 
 # Renewals that fall due within this time leave together.
@@ -245,7 +245,7 @@ class Term:
         """
         return int(min(self.upkeep.ttl_ms * MILLISECOND // 3, SECOND) * (0.1 + 0.1 * random))
 
-    def is_due(self, policy: Policy, now_ns: int) -> bool:
+    def is_due(self, quorum: Quorum, now_ns: int) -> bool:
         """Return whether to renew or verify the lease now. Plan when to look again in any case."""
         if self.renewing:
             # Its end plans the next renewal. A loss is reported in time even if the renewal hangs.
@@ -254,7 +254,7 @@ class Term:
             # A renewal after this extension could shorten the deadline.
             self.plan(max(self.renew_ns, now_ns + POSTPONED_NS))
         elif (self.renews or self.doubted) and self.renew_ns <= now_ns + TOGETHER_NS:
-            if self.gains(policy, now_ns):
+            if self.gains(quorum, now_ns):
                 # After an interrupt before the renewal begins, the next look finds it due again.
                 self.plan(now_ns + self.soon_ns(0))
                 return True
@@ -290,7 +290,7 @@ class Term:
             ttl_ms = min(ttl_ms, (self.began_ns + upkeep.max_hold_ns - now_ns) // MILLISECOND)
         return max(ttl_ms, 0)
 
-    def gains(self, policy: Policy, now_ns: int) -> bool:
+    def gains(self, quorum: Quorum, now_ns: int) -> bool:
         """Return whether a renewal would move the deadline or verify the lease; otherwise the lock runs out.
 
         A renewal must gain more than the drift of the ttl. Else renewals would follow each other without a pause at the
@@ -300,5 +300,5 @@ class Term:
         if self.doubted:
             # A lease without a known end (`Hold.borrow`) cannot be verified by an extension to its end.
             return deadline_ns != UNBOUNDED
-        gain_ns = now_ns + policy.validity_ns(self.renewal_ttl_ms(now_ns)) - deadline_ns
+        gain_ns = now_ns + quorum.validity_ns(self.renewal_ttl_ms(now_ns)) - deadline_ns
         return gain_ns > self.upkeep.ttl_ms * MILLISECOND // 20

@@ -16,7 +16,7 @@ from redlatch.quorum.counting import count_end
 from redlatch.quorum.key_watch import AGAIN_NS, FIRST_NS, KeyWatches, beyond_proof
 from redlatch.quorum.losses import FORGOTTEN, KEPT_OUT, RELEASED
 from redlatch.quorum.outcome import was_released
-from redlatch.quorum.policy import Policy
+from redlatch.quorum.quorum import Quorum
 from redlatch.quorum.upkeep import TOGETHER_NS, Term
 from redlatch.votes.units import MILLISECOND, SECOND
 
@@ -41,7 +41,7 @@ class UpkeepSchedule:
     of `due` does what was left.
 
     Args:
-        policy: of the client.
+        quorum: of the client.
         watches: the watches of its waiters.
 
     Attributes:
@@ -50,8 +50,8 @@ class UpkeepSchedule:
         lost: the losses that are to be reported. The events of the locks are set already.
     """
 
-    def __init__(self, policy: Policy, watches: Any) -> None:
-        self._policy = policy
+    def __init__(self, quorum: Quorum, watches: Any) -> None:
+        self._quorum = quorum
         self.keys = KeyWatches(watches)
         self.longest_ns = LONGEST_NS
         self._heartbeat_ns = 0
@@ -131,9 +131,9 @@ class UpkeepSchedule:
         if lock is None or not term.live():
             return False
         term.hold.apply_refresh(now_ns)
-        if term.over(now_ns) or self._policy.released_ns:
-            reason = RELEASED if was_released(self._policy, term.hold) else term.upkeep.why_over(now_ns)
-            count_end(self._policy, term.hold, now_ns, reason)
+        if term.over(now_ns) or self._quorum.released_ns:
+            reason = RELEASED if was_released(self._quorum, term.hold) else term.upkeep.why_over(now_ns)
+            count_end(self._quorum, term.hold, now_ns, reason)
             # The holder may release the lock as soon as it knows.
             term.hold.lost_because = term.token, reason
             lock._mark_lost(term)
@@ -145,7 +145,7 @@ class UpkeepSchedule:
             lock._mark_lost(term)
             return False
         self.keys.plan(term, now_ns)
-        due = term.is_due(self._policy, now_ns)
+        due = term.is_due(self._quorum, now_ns)
         self._push(term)
         return due
 
@@ -175,7 +175,7 @@ class UpkeepSchedule:
         while self._ended:
             self._conclude(*self._ended[0], now_ns)
             self._ended.popleft()
-        doubted_ns = self._policy.doubts.until_ns
+        doubted_ns = self._quorum.doubts.until_ns
         if doubted_ns != self._doubted_ns:
             for term in [*self._taken, *[entry[2] for entry in self._heap if _counts(entry)]]:
                 self._enter(term, term.renew_ns, now_ns)
@@ -208,11 +208,11 @@ class UpkeepSchedule:
             elif error.reason == FORGOTTEN:
                 term.gone = FORGOTTEN
             if error is not None:
-                if term.doubted and term.live() and beyond_proof(self._policy, term.hold, error.causes.items()):
+                if term.doubted and term.live() and beyond_proof(self._quorum, term.hold, error.causes.items()):
                     term.lose(KEPT_OUT, now_ns)
                 if term.watch is not None:
                     term.watch.ask_by(now_ns + AGAIN_NS)
-                self._enter(term, now_ns + term.soon_ns(self._policy.random()), now_ns)
+                self._enter(term, now_ns + term.soon_ns(self._quorum.random()), now_ns)
             else:
                 if term.watch is not None:
                     term.watch.ask_by(now_ns)
@@ -224,7 +224,7 @@ class UpkeepSchedule:
         """Put a term into the heap; verify its lease at once if it has just come into doubt."""
         if not term.live():
             return
-        doubted = self._policy.doubts.cover(term.hold.lease.asked_ns)
+        doubted = self._quorum.doubts.cover(term.hold.lease.asked_ns)
         fresh_doubt = doubted and not term.doubted
         term.doubted = doubted
         term.plan(now_ns if fresh_doubt else renew_ns)

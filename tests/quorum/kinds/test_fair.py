@@ -22,23 +22,23 @@ class Waiter:
     def __init__(self, play: Play) -> None:
         self.play = play
         self.wall = NOW_US
-        policies = play.build.module("quorum.policy")
-        self.policy = policies.Policy(
-            masters=play.policy.masters,
+        policies = play.build.module("quorum.quorum")
+        self.quorum = policies.Quorum(
+            masters=play.quorum.masters,
             drift_factor=0.01,
             attempt_ns=None,
-            retry=play.policy.retry,
-            clock=play.policy.clock,
-            random=play.policy.random,
-            tokens=play.policy.tokens,
+            retry=play.quorum.retry,
+            clock=play.quorum.clock,
+            random=play.quorum.random,
+            tokens=play.quorum.tokens,
             fences=policies.Fences(lambda: self.wall),
         )
         self.kind = play.build.module("quorum.kinds.fair").Fair(KEY)
         self.hold = play.holds.Hold(NAME, KEY, self.kind)
-        self.me = self.policy.tokens.client_token()
+        self.me = self.quorum.tokens.client_token()
         self.key = KEY + WAITER + self.me
         self.hold.claim(play.ticket)
-        self.steps = play.acquire_module.acquire(self.policy, play.queues, self.hold, TTL_MS, None)
+        self.steps = play.acquire_module.acquire(self.quorum, play.queues, self.hold, TTL_MS, None)
 
     def asks(self, effect: Any) -> ScriptCall:
         """Return the call of an attempt."""
@@ -134,10 +134,10 @@ def test_attempts_without_a_verdict_ask_for_the_place_again(waiter: Waiter) -> N
 
 
 def test_after_a_long_wait_in_the_queue_of_the_client_the_first_ticket_is_a_fresh_one(waiter: Waiter) -> None:
-    waiter.kind.begin(waiter.policy, waiter.hold, None)
+    waiter.kind.begin(waiter.quorum, waiter.hold, None)
     waiter.wall += SECOND
     lease = waiter.play.build.module("quorum.lease").new_lease(b"token", 0, 0)
-    command = waiter.kind.acquiring(waiter.policy, waiter.play.queues, KEY, lease, TTL_MS)
+    command = waiter.kind.acquiring(waiter.quorum, waiter.play.queues, KEY, lease, TTL_MS)
     # It is still accepted as simultaneous with the newest one.
     assert int(script_call(command).arguments[3]) == waiter.wall - SKEW_US // 2
 

@@ -22,7 +22,7 @@ def fenced(play: Play, implementation: impl.Implementation) -> Play:
 def begun(play: Play) -> tuple[Any, Any]:
     """Begin an acquire with one attempt; return its steps and its first ballot."""
     play.hold.claim(play.ticket)
-    steps = play.acquire_module.acquire(play.policy, play.queues, play.hold, TTL_MS, BEGINNING)
+    steps = play.acquire_module.acquire(play.quorum, play.queues, play.hold, TTL_MS, BEGINNING)
     return steps, next(steps)
 
 
@@ -63,7 +63,7 @@ HOUR = 3_600_000_000
 @pytest.mark.parametrize("before", [None, WALL - HOUR])
 def test_a_marker_that_is_read_while_an_attempt_waits_raises_its_number(fenced: Play, before: int | None) -> None:
     """Found by the simulator: fences went back when the only master forgot before a waiting attempt was sent."""
-    fences = fenced.policy.fences
+    fences = fenced.quorum.fences
     if before is not None:
         fences.mark(before)
     steps, first = begun(fenced)
@@ -82,7 +82,7 @@ def test_a_marker_that_is_read_while_an_attempt_waits_raises_its_number(fenced: 
 def test_a_marker_raises_the_numbers_of_later_holders_too(fenced: Play, implementation: impl.Implementation) -> None:
     waits_behind(fenced, implementation)
     steps, first = begun(fenced)
-    fenced.policy.fences.mark(WALL)
+    fenced.quorum.fences.mark(WALL)
     count(first, *[WALL] * 5)
     second = next(steps)
     assert (second.command.first, second.command.last) == (WALL + HOUR, WALL + HOUR + 1024)
@@ -91,13 +91,13 @@ def test_a_marker_raises_the_numbers_of_later_holders_too(fenced: Play, implemen
 
 def test_a_marker_raises_the_number_of_a_second_round(fenced: Play) -> None:
     steps, first = begun(fenced)
-    fenced.policy.fences.mark(WALL)
+    fenced.quorum.fences.mark(WALL)
     count(first, WALL, -5000, -5000)
     assert next(steps).command.first == WALL + HOUR
 
 
 def test_a_marker_that_is_read_before_or_asks_for_no_more_makes_no_second_round(fenced: Play) -> None:
-    fences = fenced.policy.fences
+    fences = fenced.quorum.fences
     fences.mark(WALL)
     steps, first = begun(fenced)
     fences.mark(WALL - HOUR)
@@ -110,7 +110,7 @@ def waits_behind(play: Play, implementation: impl.Implementation) -> None:
     """Have another hold wait for the key."""
     queues = implementation.module("quorum.waiting.queues")
     waiting = play.holds.Hold(NAME, KEY, implementation.module("quorum.kinds.fenced").Fenced())
-    play.queues.join(play.policy, queues.QueueEntry(waiting, 1 << 62), BEGINNING)
+    play.queues.join(play.quorum, queues.QueueEntry(waiting, 1 << 62), BEGINNING)
 
 
 def test_a_lease_reserves_numbers_for_waiters_unless_the_numbers_are_ahead_of_the_clock(
@@ -119,15 +119,15 @@ def test_a_lease_reserves_numbers_for_waiters_unless_the_numbers_are_ahead_of_th
     waits_behind(fenced, implementation)
     _, first = begun(fenced)
     assert (first.command.first, first.command.last) == (WALL, WALL + 1024)
-    fenced.policy.fences.note(WALL)
+    fenced.quorum.fences.note(WALL)
     fenced.hold.free()
     _, again = begun(fenced)
     assert (again.command.first, again.command.last) == (WALL + 1, WALL + 1)
 
 
 def test_without_hand_offs_no_numbers_are_reserved(fenced: Play, implementation: impl.Implementation) -> None:
-    policies, old = implementation.module("quorum.policy"), fenced.policy
-    fenced.policy = policies.Policy(
+    policies, old = implementation.module("quorum.quorum"), fenced.quorum
+    fenced.quorum = policies.Quorum(
         masters=old.masters,
         drift_factor=0.01,
         attempt_ns=None,
@@ -192,13 +192,13 @@ def test_a_second_round_above_the_clock_takes_no_numbers_for_later_holders(fence
     waiting = fenced.holds.Hold(NAME, KEY, fenced.plain)
     waiting.state = fenced.claims.WAITING
     assert not fenced.queues.become_head(waiting, fenced.now)
-    fenced.queues.join(fenced.policy, queues.QueueEntry(waiting, fenced.now + SECOND), fenced.now)
-    lease = fenced.hold.kind.lease(fenced.policy, fenced.queues, KEY, fenced.now, fenced.now + SECOND)
+    fenced.queues.join(fenced.quorum, queues.QueueEntry(waiting, fenced.now + SECOND), fenced.now)
+    lease = fenced.hold.kind.lease(fenced.quorum, fenced.queues, KEY, fenced.now, fenced.now + SECOND)
     assert lease.fence_end > lease.fence
     fenced.hold.lease = lease
-    first = fenced.policy.ballot(fenced.hold.kind.acquiring(fenced.policy, fenced.queues, KEY, lease, TTL_MS))
+    first = fenced.quorum.ballot(fenced.hold.kind.acquiring(fenced.quorum, fenced.queues, KEY, lease, TTL_MS))
     count(first, -50_000, -50_000, -50_000)
-    second = fenced.hold.kind.second_round(fenced.policy, fenced.hold, first)
+    second = fenced.hold.kind.second_round(fenced.quorum, fenced.hold, first)
     assert (second.command.first, second.command.last) == (50_001, 50_001)
     assert (fenced.hold.lease.fence, fenced.hold.lease.fence_end) == (50_001, 50_001)
 

@@ -108,7 +108,7 @@ def test_a_coroutine_that_was_made_outside_any_task_belongs_to_the_task_that_run
     hold = both.hold("Reader")
     hold.claim(both.play.ticket)
     play = both.play
-    steps = play.acquire_module.acquire(play.policy, play.queues, hold, TTL_MS, BEGINNING)
+    steps = play.acquire_module.acquire(play.quorum, play.queues, hold, TTL_MS, BEGINNING)
     both.owner = runs
     play.run(steps, "yyy")
     assert runs is not None
@@ -125,7 +125,7 @@ def test_without_any_owner_a_lock_is_nobodys(both: Both) -> None:
 def test_an_end_before_the_lock_was_recorded_changes_nothing(both: Both) -> None:
     outer = both.held("Reader")
     inner = both.hold("Reader")
-    inner.kind.begin(both.play.policy, inner, both.owner)
+    inner.kind.begin(both.play.quorum, inner, both.owner)
     inner.kind.end(inner)
     assert list(both.holders.values()) == [[outer]]
 

@@ -21,23 +21,23 @@ class Attempts:
         self.play = play
         self.kind = semaphore.Slot(KEY, permits)
         self.hold = play.holds.Hold(NAME, KEY, self.kind)
-        self.kind.begin(play.policy, self.hold, None)
+        self.kind.begin(play.quorum, self.hold, None)
         self.lease = play.build.module("quorum.lease").new_lease(b"token", BEGINNING, BEGINNING)
 
     def ask(self) -> list[int]:
         """Begin an attempt; return its slot, the first slot and the number of slots to report, and the permits."""
-        self.command = self.kind.acquiring(self.play.policy, self.play.queues, KEY, self.lease, TTL_MS)
+        self.command = self.kind.acquiring(self.play.quorum, self.play.queues, KEY, self.lease, TTL_MS)
         script, keys, (token, ttl, *numbers), _ = script_call(self.command)
         assert (script, keys, token, ttl) == ("SLOT_ACQUIRE", [KEY, TOKENS], b"token", b"%d" % TTL_MS)
         return [int(number) for number in numbers]
 
     def heed(self, *taken: int) -> bool:
         """Return whether to ask again at once after each master in turn has reported these slots as taken."""
-        ballot = self.play.policy.ballot(self.command)
+        ballot = self.play.quorum.ballot(self.command)
         for index, mask in enumerate(taken):
             ballot.count_answer(index, -mask, False)
         assert ballot.no == len(taken)
-        return bool(self.kind.heed(self.play.policy, ballot))
+        return bool(self.kind.heed(self.play.quorum, ballot))
 
 
 @pytest.fixture

@@ -18,22 +18,22 @@ def test_all_clients_agree_on_a_first_master_whatever_the_order_of_their_lists(
     build: impl.Implementation, masters: list[str], name: bytes
 ) -> None:
     world = World(build, 5)
-    policy = world.policy_of(build, tuple(masters))
-    agreed = masters[world.queues.first_master.first_of(policy, name, world.now)]
+    quorum = world.policy_of(build, tuple(masters))
+    agreed = masters[world.queues.first_master.first_of(quorum, name, world.now)]
     assert agreed == sorted(masters)[crc32(name) % 5]
 
 
 def test_names_are_spread_over_the_masters(world: World) -> None:
-    firsts = {world.queues.first_master.first_of(world.policy, b"name-%d" % number, world.now) for number in range(100)}
+    firsts = {world.queues.first_master.first_of(world.quorum, b"name-%d" % number, world.now) for number in range(100)}
     assert firsts == {0, 1, 2}
 
 
 def test_a_master_that_was_silent_is_not_asked_first_for_a_second(world: World) -> None:
-    first = world.queues.first_master.first_of(world.policy, KEY, world.now)
+    first = world.queues.first_master.first_of(world.quorum, KEY, world.now)
     world.queues.first_master.deprioritise(first, world.now)
-    others = {world.queues.first_master.first_of(world.policy, KEY, world.now + since) for since in (0, SECOND - 1)}
+    others = {world.queues.first_master.first_of(world.quorum, KEY, world.now + since) for since in (0, SECOND - 1)}
     assert len(others) == 1 and first not in others
-    assert world.queues.first_master.first_of(world.policy, KEY, world.now + SECOND) == first
+    assert world.queues.first_master.first_of(world.quorum, KEY, world.now + SECOND) == first
 
 
 @pytest.mark.parametrize("votes", ["...", "!!!"])
@@ -52,9 +52,9 @@ def test_an_acquire_asks_another_master_first_after_one_was_silent_or_failed(
 def test_no_master_is_asked_first_if_all_were_silent(world: World) -> None:
     for index in range(3):
         world.queues.first_master.deprioritise(index, world.now)
-    assert world.queues.first_master.first_of(world.policy, KEY, world.now) == -1
+    assert world.queues.first_master.first_of(world.quorum, KEY, world.now) == -1
 
 
 def test_a_single_master_is_not_asked_before_the_others(implementation: impl.Implementation) -> None:
     world = World(implementation, 1)
-    assert world.queues.first_master.first_of(world.policy, KEY, world.now) == -1
+    assert world.queues.first_master.first_of(world.quorum, KEY, world.now) == -1

@@ -140,7 +140,7 @@ def test_at_most_max_waiters_may_join(implementation: impl.Implementation, most:
             world.join(world.hold())
         assert (caught.value.depth, caught.value.name) == (most, NAME)
         # The pace of the queue is not known yet.
-        assert caught.value.retry_after == world.policy.retry.longest
+        assert caught.value.retry_after == world.quorum.retry.longest
     assert bool(world.queues.by_key) == bool(most)
     for entry in entries:
         world.queues.step_out(entry, world.now)
@@ -265,9 +265,9 @@ def test_a_grant_beside_the_head_ends_its_hold_unless_the_local_holder_is_truste
 ) -> None:
     world = World(implementation, trust_local_holder=trust_local_holder)
     head = world.holder()
-    world.queues.overtake(world.policy, head, world.now)
+    world.queues.overtake(world.quorum, head, world.now)
     assert head.held(world.now)
-    world.queues.overtake(world.policy, world.hold(), world.now)
+    world.queues.overtake(world.quorum, world.hold(), world.now)
     assert head.held(world.now) is trust_local_holder
 
 
@@ -404,7 +404,7 @@ def test_a_release_that_meets_a_leaving_waiter_is_no_loss(meeting: Any) -> None:
 
     meeting.meets = leave
     try:
-        for effect in play.releasing(play.policy, meeting.queues, head, SECOND):
+        for effect in play.releasing(play.quorum, meeting.queues, head, SECOND):
             for ballot in effect if isinstance(effect, list) else [effect]:
                 # The masters got the other release first.
                 if isinstance(ballot, play.ballots.Ballot):

@@ -3,7 +3,7 @@
 from redlatch._c.drivers.standing cimport Standing
 from redlatch._c.quorum.acquire cimport acquire
 from redlatch._c.quorum.hold cimport Hold
-from redlatch._c.quorum.policy cimport Policy
+from redlatch._c.quorum.quorum cimport Quorum
 from redlatch._c.quorum.release cimport release
 from redlatch._c.quorum.waiting.queues cimport WaitQueues
 from redlatch._c.votes.units cimport Clock
@@ -12,7 +12,7 @@ from redlatch._c.votes.units cimport Clock
 cdef class Session:
     cdef object __weakref__
     cdef readonly WaitQueues queues
-    cdef Policy _policy
+    cdef Quorum _quorum
     cdef Clock _clock
     cdef object _connections
     cdef Standing _standing

@@ -7,13 +7,13 @@ from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.quorum.effects cimport Pause, Send
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.kinds.kind cimport Kind
-from redlatch._c.quorum.policy cimport Policy
+from redlatch._c.quorum.quorum cimport Quorum
 from redlatch._c.quorum.waiting.queues cimport WaitQueues
 
 
 @cython.final
 cdef class Acquiring:
-    cdef Policy _policy
+    cdef Quorum _quorum
     cdef WaitQueues _queues
     cdef Hold _hold
     cdef Kind _kind
@@ -25,13 +25,13 @@ cdef class Acquiring:
     cdef Ballot _ahead
     cdef object _rest  # a generator, or None
 
-    cdef _begin(self, Policy policy, WaitQueues queues, Hold hold, long long ttl_ms, long long until_ns)
+    cdef _begin(self, Quorum quorum, WaitQueues queues, Hold hold, long long ttl_ms, long long until_ns)
     cdef bint _reach(self) except -1
     cdef Ballot _ask(self, long long started_ns)
 
 
-cpdef acquire(Policy policy, WaitQueues queues, Hold hold, long long ttl_ms, give_up_ns)
+cpdef acquire(Quorum quorum, WaitQueues queues, Hold hold, long long ttl_ms, give_up_ns)
 
 
 @cython.locals(acquiring=Acquiring)
-cpdef Acquiring new_acquiring(Policy policy, WaitQueues queues, Hold hold, long long ttl_ms, long long until_ns)
+cpdef Acquiring new_acquiring(Quorum quorum, WaitQueues queues, Hold hold, long long ttl_ms, long long until_ns)

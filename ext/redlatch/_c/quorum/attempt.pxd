@@ -9,13 +9,13 @@ from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.kinds.kind cimport Kind
 from redlatch._c.quorum.outage cimport Outage
 from redlatch._c.quorum.outcome cimport broke, granted, is_final
-from redlatch._c.quorum.policy cimport Policy
+from redlatch._c.quorum.quorum cimport Quorum
 from redlatch._c.quorum.waiting.queues cimport WaitQueues
 
 
 @cython.final
 cdef class Attempt:
-    cdef readonly Policy policy
+    cdef readonly Quorum quorum
     cdef readonly WaitQueues queues
     cdef readonly Hold hold
     cdef Kind _kind
@@ -43,29 +43,29 @@ cdef class Attempt:
     cdef readonly bint counted
 
     cdef _begin(
-        self, Policy policy, WaitQueues queues, Hold hold, long long ttl_ms, long long until_ns, long long began_ns
+        self, Quorum quorum, WaitQueues queues, Hold hold, long long ttl_ms, long long until_ns, long long began_ns
     )
     @cython.locals(
-        policy=Policy, ballot=Ballot, deadline=cython.longlong, end=cython.longlong, wait=cython.longlong,
+        quorum=Quorum, ballot=Ballot, deadline=cython.longlong, end=cython.longlong, wait=cython.longlong,
         until=cython.longlong
     )
     cpdef Ballot begin(self, long long started_ns)
-    @cython.locals(policy=Policy, ballot=Ballot, second=Ballot, until=cython.longlong)
+    @cython.locals(quorum=Quorum, ballot=Ballot, second=Ballot, until=cython.longlong)
     cpdef Ballot second(self)
-    @cython.locals(policy=Policy, hold=Hold, kind=Kind, whole=bint, won=bint, now=cython.longlong)
+    @cython.locals(quorum=Quorum, hold=Hold, kind=Kind, whole=bint, won=bint, now=cython.longlong)
     cpdef bint keep_if_won(self) except -1
     @cython.locals(ballot=Ballot)
     cpdef bint reopen_for_all(self) except -1
     @cython.locals(
-        policy=Policy, kind=Kind, ballot=Ballot, hold=Hold, failures=int, in_time=bint, heeded=bint, refused=bint
+        quorum=Quorum, kind=Kind, ballot=Ballot, hold=Hold, failures=int, in_time=bint, heeded=bint, refused=bint
     )
     cpdef Ballot judge(self)
-    @cython.locals(policy=Policy, hold=Hold, outage=Outage)
+    @cython.locals(quorum=Quorum, hold=Hold, outage=Outage)
     cdef bint _ends(self, Ballot ballot, int failures) except -1
     cpdef undone(self)
     @cython.locals(hold=Hold, now=cython.longlong)
     cpdef end(self)
-    @cython.locals(policy=Policy)
+    @cython.locals(quorum=Quorum)
     cpdef count_win(self, long long won_ns)
     cpdef count_refusal(self, bint at_once)
     cpdef count_outage(self)
@@ -77,5 +77,5 @@ cdef class Attempt:
 
 @cython.locals(attempt=Attempt)
 cpdef Attempt new_attempt(
-    Policy policy, WaitQueues queues, Hold hold, long long ttl_ms, long long until_ns, long long began_ns
+    Quorum quorum, WaitQueues queues, Hold hold, long long ttl_ms, long long until_ns, long long began_ns
 )

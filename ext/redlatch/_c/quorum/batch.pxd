@@ -10,5 +10,5 @@ from redlatch._c.quorum.counting cimport count_split
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.outage cimport Outage
 from redlatch._c.quorum.outcome cimport end_release, granted, is_final
-from redlatch._c.quorum.policy cimport Policy
+from redlatch._c.quorum.quorum cimport Quorum
 from redlatch._c.quorum.waiting.queues cimport WaitQueues

@@ -10,5 +10,5 @@ from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.lease cimport Lease
 from redlatch._c.quorum.counting cimport count_end, figures_of
 from redlatch._c.quorum.outcome cimport is_final
-from redlatch._c.quorum.policy cimport Policy
+from redlatch._c.quorum.quorum cimport Quorum
 from redlatch._c.quorum.repair cimport Extension

@@ -9,7 +9,7 @@ from redlatch._c.quorum.claim cimport Claim
 from redlatch._c.quorum.figures cimport Figures
 from redlatch._c.quorum.kinds.kind cimport Kind
 from redlatch._c.quorum.lease cimport Lease, new_lease
-from redlatch._c.quorum.policy cimport Policy
+from redlatch._c.quorum.quorum cimport Quorum
 
 
 @cython.final
@@ -32,7 +32,7 @@ cdef class Hold(Claim):
     cpdef ask(self, Lease lease)
     @cython.locals(kind=Kind, lease=Lease, command=Command)
     cpdef Ballot attempt(
-        self, Policy policy, queues, long long ttl_ms, long long started_ns, long long deadline_ns, long long until_ns
+        self, Quorum quorum, queues, long long ttl_ms, long long started_ns, long long deadline_ns, long long until_ns
     )
     cpdef Command releasing(self)
     @cython.locals(command=Command)

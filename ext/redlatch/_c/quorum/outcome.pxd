@@ -5,19 +5,19 @@ cimport cython
 from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.quorum.counting cimport count_end
 from redlatch._c.quorum.hold cimport Hold
-from redlatch._c.quorum.policy cimport Policy
+from redlatch._c.quorum.quorum cimport Quorum
 from redlatch._c.quorum.waiting.queues cimport WaitQueues
 
 
 cpdef bint granted(
-    Policy policy, WaitQueues queues, Hold hold, bint won, long long deadline_ns, long long now_ns
+    Quorum quorum, WaitQueues queues, Hold hold, bint won, long long deadline_ns, long long now_ns
 ) except -1
-cpdef bint was_released(Policy policy, Hold hold) except -1
+cpdef bint was_released(Quorum quorum, Hold hold) except -1
 cpdef bint broke(Ballot ballot) except -1
 cpdef bint is_final(Ballot ballot, int failures)
 
 
 @cython.locals(lost=bint)
 cpdef bint end_release(
-    Policy policy, Hold hold, Ballot ballot, bint late, bint resent, long long started_ns
+    Quorum quorum, Hold hold, Ballot ballot, bint late, bint resent, long long started_ns
 ) except -1

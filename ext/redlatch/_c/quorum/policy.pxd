@@ -2,12 +2,6 @@
 
 cimport cython
 
-from redlatch._c.quorum.figures cimport Figures
-from redlatch._c.quorum.tokens cimport Tokens
-from redlatch._c.votes.ballot cimport Ballot, new_ballot
-from redlatch._c.votes.commands cimport Command
-from redlatch._c.votes.units cimport Clock, drift_ns
-
 
 @cython.final
 cdef class Doubts:
@@ -21,36 +15,3 @@ cdef class Doubts:
     cpdef bint kept(self, int master, long long asked_ns) except -1
     cpdef bint of(self, int master, long long asked_ns)
     cpdef bint cover(self, long long asked_ns)
-
-
-@cython.final
-cdef class Policy:
-    cdef readonly tuple masters
-    cdef readonly int size
-    cdef readonly int quorum
-    cdef readonly double drift_factor
-    cdef readonly object attempt_ns  # or None
-    cdef readonly object retry
-    cdef readonly Clock clock
-    cdef readonly object random
-    cdef readonly Tokens tokens
-    cdef readonly object fences
-    cdef readonly tuple order
-    cdef readonly long long tenure_ns
-    cdef readonly long long tenure_count
-    cdef readonly long long max_waiters
-    cdef readonly bint refuse_late
-    cdef readonly bint trust_local_holder
-    cdef readonly long long max_ttl_ms
-    cdef readonly Doubts doubts
-    cdef readonly object groups
-    cdef readonly Figures figures
-    cdef readonly long long patience_ns
-    cdef public long long moving_ns
-    cdef public long long released_ns
-
-    cpdef Ballot ballot(self, Command command, long long until_ns=*)
-    cpdef long long validity_ns(self, long long ttl_ms)
-    cpdef long long wait_ns(self, long long ttl_ms)
-    cpdef long long wait_within(self, long long ttl_ms, long long left_ns)
-    cpdef long long lone_ns(self, long long wait_ns, long long round_ns)

@@ -9,13 +9,13 @@ from redlatch._c.quorum.figures cimport Figures
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.counting cimport count_end, figures_of
 from redlatch._c.quorum.outcome cimport end_release
-from redlatch._c.quorum.policy cimport Policy
+from redlatch._c.quorum.quorum cimport Quorum
 from redlatch._c.quorum.waiting.queues cimport WaitQueues
 
 
 @cython.final
 cdef class Releasing:
-    cdef Policy _policy
+    cdef Quorum _quorum
     cdef WaitQueues _queues
     cdef Hold _hold
     cdef long long _wait_ns
@@ -25,20 +25,20 @@ cdef class Releasing:
     cdef Ballot _ballot
     cdef object _rest  # a generator, or None
 
-    cdef _begin(self, Policy policy, WaitQueues queues, Hold hold, long long wait_ns)
-    @cython.locals(policy=Policy, hold=Hold, command=Command)
+    cdef _begin(self, Quorum quorum, WaitQueues queues, Hold hold, long long wait_ns)
+    @cython.locals(quorum=Quorum, hold=Hold, command=Command)
     cdef bint _begun(self) except -1
     cdef _begin_release(self)
-    @cython.locals(policy=Policy, hold=Hold, figures=Figures)
+    @cython.locals(quorum=Quorum, hold=Hold, figures=Figures)
     cdef bint _handed_off(self) except -1
     cdef bint _ended(self) except -1
     @cython.locals(over=bint)
     cdef bint _judge(self) except -1
 
 
-cpdef release(Policy policy, WaitQueues queues, Hold hold, long long wait_ns)
-cpdef release_nowait(Policy policy, WaitQueues queues, Hold hold, released_lock)
+cpdef release(Quorum quorum, WaitQueues queues, Hold hold, long long wait_ns)
+cpdef release_nowait(Quorum quorum, WaitQueues queues, Hold hold, released_lock)
 
 
 @cython.locals(releasing=Releasing)
-cpdef Releasing new_releasing(Policy policy, WaitQueues queues, Hold hold, long long wait_ns)
+cpdef Releasing new_releasing(Quorum quorum, WaitQueues queues, Hold hold, long long wait_ns)

@@ -5,14 +5,14 @@ cimport cython
 
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.lease cimport Lease
-from redlatch._c.quorum.policy cimport Policy
+from redlatch._c.quorum.quorum cimport Quorum
 from redlatch._c.votes.commands cimport Command
 
 
 @cython.final
 cdef class Extension(Command):
     cdef Command _extend
-    cdef Policy _policy
+    cdef Quorum _quorum
     cdef Hold _hold
     cdef long long _began_ns
     cdef int _repairs

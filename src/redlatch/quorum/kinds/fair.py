@@ -31,7 +31,7 @@ from ..attempt import Attempt
 from ..effects import Effect, Send
 from ..hold import Hold
 from ..lease import Lease
-from ..policy import Policy
+from ..quorum import Quorum
 from ..waiting.contention import wait_for_pushes
 from ..waiting.queues import WaitQueues
 from ..waiting.watches import FOREVER_MS, Watch, new_watch
@@ -58,27 +58,27 @@ class Fair(Kind):
         self._called: Watch | None = None
         self._answers: dict[int, int] = {}
 
-    def begin(self, policy: Policy, hold: Hold, caller: Any) -> None:
-        self._me = policy.tokens.client_token()
+    def begin(self, quorum: Quorum, hold: Hold, caller: Any) -> None:
+        self._me = quorum.tokens.client_token()
         self._waiter = hold.key + scripts.WAITER + self._me
-        self._next = policy.fences.now()
+        self._next = quorum.fences.now()
         self._place = NEW
-        self._since_ns = policy.clock.now()
+        self._since_ns = quorum.clock.now()
 
-    def acquiring(self, policy: Policy, queues: WaitQueues, key: bytes, lease: Lease, ttl_ms: int) -> Command:
+    def acquiring(self, quorum: Quorum, queues: WaitQueues, key: bytes, lease: Lease, ttl_ms: int) -> Command:
         self.end_watch(queues, key)
         place = self._place
         if place == NEW:
             # This holds until a quorum has answered: until then the masters may not have checked the ticket.
             self._place = CHANGED
             # After a long wait in the queue of this client the ticket is old, and the masters would refuse it.
-            self._next = max(self._next, policy.fences.now() - scripts.SKEW_US // 2)
+            self._next = max(self._next, quorum.fences.now() - scripts.SKEW_US // 2)
         # The ticket changes only here, because the undo of the last attempt names the old ticket.
         self._ticket = self._next
         # The first attempt on such a key is refused in most cases.
         if place == NEW and key in queues.crowded:
             queues.crowded.discard(key)
-            self._watch(policy, queues, key, policy.clock.now() + policy.wait_ns(ttl_ms))
+            self._watch(quorum, queues, key, quorum.clock.now() + quorum.wait_ns(ttl_ms))
         self._answers = {}
         arguments = [lease.token, digits(ttl_ms), self._me, digits(self._ticket), ALIVE_MS, digits(place)]
         return Scripted(
@@ -100,7 +100,7 @@ class Fair(Kind):
         command.since_ns = self._since_ns
         return command
 
-    def heed(self, policy: Policy, ballot: Ballot) -> bool:
+    def heed(self, quorum: Quorum, ballot: Ballot) -> bool:
         """Take a higher ticket if a master asks for one, and keep the answers."""
         # This is a copy, because another thread may add an answer meanwhile.
         self._answers = dict(ballot.answers or {})
@@ -112,14 +112,14 @@ class Fair(Kind):
         self._place = CHANGED
         return True
 
-    def _watch(self, policy: Policy, queues: WaitQueues, key: bytes, until_ns: int) -> Watch:
+    def _watch(self, quorum: Quorum, queues: WaitQueues, key: bytes, until_ns: int) -> Watch:
         """Watch the key of this waiter for a call; also watch the lock for changes by this client itself."""
-        self._called = called = new_watch(policy, Called(self._waiter), until_ns)
+        self._called = called = new_watch(quorum, Called(self._waiter), until_ns)
         queues.watches.add(self._waiter, called)
         queues.watches.add(key, called)
         return called
 
-    def undone(self, policy: Policy, queues: WaitQueues, key: bytes, ballot: Ballot) -> None:
+    def undone(self, quorum: Quorum, queues: WaitQueues, key: bytes, ballot: Ballot) -> None:
         # The masters push no change that the undo makes. So the next wait asks them again.
         self.end_watch(queues, key)
 
@@ -134,23 +134,23 @@ class Fair(Kind):
     def behind(self) -> Ballot | None:
         return self._called
 
-    def _left_ns(self, policy: Policy) -> int:
+    def _left_ns(self, quorum: Quorum) -> int:
         """Return after which time the lock should be free on a quorum, by the answers of the masters."""
         left = sorted([max(0, -1 - answer) for answer in self._answers.values()])
-        return min(left[policy.quorum - 1] if len(left) >= policy.quorum else FOREVER_MS, FOREVER_MS) * MILLISECOND
+        return min(left[quorum.majority - 1] if len(left) >= quorum.majority else FOREVER_MS, FOREVER_MS) * MILLISECOND
 
     def wait(self, attempt: Attempt) -> Generator[Effect, None, bool]:
-        policy, queues, key = attempt.policy, attempt.queues, attempt.hold.key
+        quorum, queues, key = attempt.quorum, attempt.queues, attempt.hold.key
         queues.crowd(key)
         called = self._called
         if called is None:
-            called = self._watch(policy, queues, key, policy.clock.now() + policy.wait_ns(attempt.ttl_ms))
+            called = self._watch(quorum, queues, key, quorum.clock.now() + quorum.wait_ns(attempt.ttl_ms))
             yield Send([called])
         # This waiter is the first on at least one master.
         if self._answers:
-            yield Send([policy.ballot(Look(key))])
+            yield Send([quorum.ballot(Look(key))])
         yield [called]
         if called.yes >= called.quorum:
             return True
-        waited = yield from wait_for_pushes(policy, called, self._left_ns(policy), attempt.pauses, attempt.until_ns)
+        waited = yield from wait_for_pushes(quorum, called, self._left_ns(quorum), attempt.pauses, attempt.until_ns)
         return waited

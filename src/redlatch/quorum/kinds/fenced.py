@@ -10,7 +10,7 @@ from ...votes.ballot import Ballot
 from ...votes.commands import AcquireFenced, Command, Confirm
 from ..hold import Hold
 from ..lease import Lease, new_lease
-from ..policy import Policy
+from ..quorum import Quorum
 from ..waiting.queues import WaitQueues
 from .kind import PLAIN_ONES
 from .watching import WatchingKind
@@ -33,21 +33,21 @@ class Fenced(WatchingKind):
         self.hand_off_group = PLAIN_ONES
         self.numbers = True
 
-    def lease(self, policy: Policy, queues: WaitQueues, key: bytes, since_ns: int, deadline_ns: int) -> Lease:
-        fence = policy.fences.propose()
-        lease = new_lease(policy.tokens.take(since_ns), since_ns, deadline_ns)
-        successors = queues.successors(policy, key)
-        return lease.numbered(fence, policy.fences.last_of_block(fence, successors) if successors else fence)
+    def lease(self, quorum: Quorum, queues: WaitQueues, key: bytes, since_ns: int, deadline_ns: int) -> Lease:
+        fence = quorum.fences.propose()
+        lease = new_lease(quorum.tokens.take(since_ns), since_ns, deadline_ns)
+        successors = queues.successors(quorum, key)
+        return lease.numbered(fence, quorum.fences.last_of_block(fence, successors) if successors else fence)
 
-    def acquiring(self, policy: Policy, queues: WaitQueues, key: bytes, lease: Lease, ttl_ms: int) -> Command:
+    def acquiring(self, quorum: Quorum, queues: WaitQueues, key: bytes, lease: Lease, ttl_ms: int) -> Command:
         return AcquireFenced(key, lease.token, lease.since_ns, ttl_ms, lease.fence, lease.fence_end)
 
     def repairing(self, key: bytes, lease: Lease, ttl_ms: int) -> Command:
         # It also raises the counter to the last number of the lease, which the master may have forgotten, too.
         return AcquireFenced(key, lease.token, lease.since_ns, ttl_ms, lease.fence_end, lease.fence_end)
 
-    def second_round(self, policy: Policy, hold: Hold, ballot: Ballot) -> Ballot | None:
-        lease, fences = hold.lease, policy.fences
+    def second_round(self, quorum: Quorum, hold: Hold, ballot: Ballot) -> Ballot | None:
+        lease, fences = hold.lease, quorum.fences
         # The second comparison is for a clock that was set back.
         high = lease.fence >= fences.marked_floor or lease.fence >= fences.floor()
         if not ballot.won() or (high and ballot.yes >= ballot.quorum):
@@ -60,9 +60,9 @@ class Fenced(WatchingKind):
         hold.lease = lease.numbered(first, last)
         fences.note(highest)
         command = Confirm(hold.key, lease.token, lease.since_ns, first, last)
-        again = Ballot(command, len(answers), policy.quorum, ballot.until_ns)
+        again = Ballot(command, len(answers), quorum.majority, ballot.until_ns)
         again.asked = sum([1 << index for index in answers])
         return again
 
-    def won(self, policy: Policy, hold: Hold) -> None:
-        policy.fences.note(hold.lease.fence_end)
+    def won(self, quorum: Quorum, hold: Hold) -> None:
+        quorum.fences.note(hold.lease.fence_end)

@@ -11,7 +11,7 @@ from ...votes.commands import BY_SHA, FULL_TEXT, NOTHING, Command, Release, Scri
 from ...votes.key import key_as_it_is
 from ..hold import Hold
 from ..lease import Lease, new_lease
-from ..policy import Policy
+from ..quorum import Quorum
 from ..waiting.queues import WaitQueues
 from .kind import CHOSEN_ONES, NEVER
 from .watching import WatchingKind
@@ -38,8 +38,8 @@ class Given(WatchingKind):
         self._once = self.undoes = once
         self.hand_off_group = CHOSEN_ONES if once else NEVER
 
-    def lease(self, policy: Policy, queues: WaitQueues, key: bytes, since_ns: int, deadline_ns: int) -> Lease:
-        token = self._token or policy.tokens.take_plain()
+    def lease(self, quorum: Quorum, queues: WaitQueues, key: bytes, since_ns: int, deadline_ns: int) -> Lease:
+        token = self._token or quorum.tokens.take_plain()
         if self._once:
             self._token = b""
         return new_lease(token, since_ns, deadline_ns)
@@ -50,7 +50,7 @@ class Given(WatchingKind):
         self.hand_off_group = NEVER
         self._token = token
 
-    def won(self, policy: Policy, hold: Hold) -> None:
+    def won(self, quorum: Quorum, hold: Hold) -> None:
         hold.token_exposed = not self._once
 
     def releasing(self, key: bytes, lease: Lease) -> Command:

@@ -8,7 +8,7 @@ from typing import Any
 from ...votes.ballot import Ballot
 from ...votes.commands import AskHolder, Command, Extend, Locked, Owned, new_acquire, new_release
 from ..lease import Lease, new_lease
-from ..policy import Policy
+from ..quorum import Quorum
 
 # How many attempts may follow the answers of the masters after the timeout.
 LATE = 8
@@ -72,12 +72,12 @@ class Kind:
         """Return the calling thread or task if the kind needs it; else None."""
         return None
 
-    def begin(self, policy: Policy, hold: Any, caller: Any) -> None:
+    def begin(self, quorum: Quorum, hold: Any, caller: Any) -> None:
         """Begin an acquire for the thread or task that `caller` has returned; raise if it must not wait."""
 
-    def lease(self, policy: Policy, queues: Any, key: bytes, since_ns: int, deadline_ns: int) -> Lease:
+    def lease(self, quorum: Quorum, queues: Any, key: bytes, since_ns: int, deadline_ns: int) -> Lease:
         """Return the lease that an attempt asks for."""
-        return new_lease(policy.tokens.take(since_ns), since_ns, deadline_ns)
+        return new_lease(quorum.tokens.take(since_ns), since_ns, deadline_ns)
 
     def ahead(self) -> Ballot | None:
         """Return the ballot that is sent before the next attempt, or None."""
@@ -87,18 +87,18 @@ class Kind:
         """Return the ballot that is sent right behind the next attempt, or None."""
         return None
 
-    def second_round(self, policy: Policy, hold: Any, ballot: Ballot) -> Ballot | None:
+    def second_round(self, quorum: Quorum, hold: Any, ballot: Ballot) -> Ballot | None:
         """Return the ballot of a second round if a quorum may say yes in one; otherwise None."""
         return None
 
-    def won(self, policy: Policy, hold: Any) -> None:
+    def won(self, quorum: Quorum, hold: Any) -> None:
         """Note that the lock is held."""
 
-    def heed(self, policy: Policy, ballot: Ballot) -> bool:
+    def heed(self, quorum: Quorum, ballot: Ballot) -> bool:
         """Note the answers of the masters; return whether to ask again at once."""
         return False
 
-    def undone(self, policy: Policy, queues: Any, key: bytes, ballot: Ballot) -> None:
+    def undone(self, quorum: Quorum, queues: Any, key: bytes, ballot: Ballot) -> None:
         """Note that an attempt is being undone; `ballot` has the votes on the attempt."""
 
     def wait(self, attempt: Any) -> Generator[Any, None, bool]:
@@ -120,7 +120,7 @@ class Kind:
 
     # --- commands ------------------------------------------------------------------------------------------
 
-    def acquiring(self, policy: Policy, queues: Any, key: bytes, lease: Lease, ttl_ms: int) -> Command:
+    def acquiring(self, quorum: Quorum, queues: Any, key: bytes, lease: Lease, ttl_ms: int) -> Command:
         """Return the command of an attempt."""
         return new_acquire(key, lease.token, lease.since_ns, ttl_ms)
 

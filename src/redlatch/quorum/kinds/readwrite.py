@@ -16,7 +16,7 @@ from ...votes.commands import NOTHING, AskHolder, Command, Scripted
 from ...votes.payloads import digits
 from ..hold import Hold
 from ..lease import NO_LEASE, Lease
-from ..policy import Policy
+from ..quorum import Quorum
 from ..waiting.queues import WaitQueues
 from .watching import ALIVE_MS, WatchingKind
 
@@ -46,13 +46,13 @@ class ReaderOrWriter(WatchingKind):
     def caller(self) -> Any:
         return self._owner()
 
-    def begin(self, policy: Policy, hold: Hold, caller: Any) -> None:
+    def begin(self, quorum: Quorum, hold: Hold, caller: Any) -> None:
         # A coroutine that was created outside any task belongs to the task that runs it.
         if caller is None:
             caller = self._owner()
         self._mine = [] if caller is None else self._holders.setdefault(caller, [])
 
-    def won(self, policy: Policy, hold: Hold) -> None:
+    def won(self, quorum: Quorum, hold: Hold) -> None:
         self._mine.append(hold)
 
     def end(self, hold: Hold) -> None:
@@ -60,9 +60,9 @@ class ReaderOrWriter(WatchingKind):
         if hold in self._mine:
             self._mine.remove(hold)
 
-    def _has(self, writes: bool, policy: Policy) -> bool:
+    def _has(self, writes: bool, quorum: Quorum) -> bool:
         """Return whether the same thread or task holds a write lock (`writes`) or a read lock (not `writes`)."""
-        now = policy.clock.now()
+        now = quorum.clock.now()
         return any([_writes(mine) == writes and mine.held(now) for mine in list(self._mine)])
 
     def locked(self, key: bytes) -> Command:
@@ -93,17 +93,17 @@ class Reader(ReaderOrWriter):
         self.enters_queue = False
         self.shares = True
 
-    def begin(self, policy: Policy, hold: Hold, caller: Any) -> None:
-        super().begin(policy, hold, caller)
-        if self._has(True, policy):
+    def begin(self, quorum: Quorum, hold: Hold, caller: Any) -> None:
+        super().begin(quorum, hold, caller)
+        if self._has(True, quorum):
             raise AlreadyHeld(
                 f"the same thread or task holds the write lock of {hold.name!r}, and would wait for itself; "
                 "read without a read lock, because the write lock excludes all others, or release it first",
                 name=hold.name,
             )
 
-    def acquiring(self, policy: Policy, queues: WaitQueues, key: bytes, lease: Lease, ttl_ms: int) -> Command:
-        keys = self._nested() if self._has(False, policy) else self._keys
+    def acquiring(self, quorum: Quorum, queues: WaitQueues, key: bytes, lease: Lease, ttl_ms: int) -> Command:
+        keys = self._nested() if self._has(False, quorum) else self._keys
         arguments = [lease.token, digits(ttl_ms)]
         return Scripted(key, lease, scripts.READ_ACQUIRE, keys, arguments, undo=self.releasing(key, lease))
 
@@ -134,24 +134,24 @@ class Writer(ReaderOrWriter):
     _waiter = b""
     _since_ns = 0
 
-    def begin(self, policy: Policy, hold: Hold, caller: Any) -> None:
-        super().begin(policy, hold, caller)
+    def begin(self, quorum: Quorum, hold: Hold, caller: Any) -> None:
+        super().begin(quorum, hold, caller)
         self._waiter = b""
-        self._since_ns = policy.clock.now()
-        if self._has(False, policy):
+        self._since_ns = quorum.clock.now()
+        if self._has(False, quorum):
             raise AlreadyHeld(
                 f"the same thread or task holds a read lock of {hold.name!r}, and would wait for itself; "
                 "a read lock cannot be upgraded, so release it first",
                 name=hold.name,
             )
-        if self._has(True, policy):
+        if self._has(True, quorum):
             raise AlreadyHeld(
                 f"the same thread or task holds the write lock of {hold.name!r}, and would wait for itself; "
                 "a write lock is not re-entrant, so release it first",
                 name=hold.name,
             )
 
-    def acquiring(self, policy: Policy, queues: WaitQueues, key: bytes, lease: Lease, ttl_ms: int) -> Command:
+    def acquiring(self, quorum: Quorum, queues: WaitQueues, key: bytes, lease: Lease, ttl_ms: int) -> Command:
         self._waiter = self._waiter or lease.token
         arguments = [lease.token, digits(ttl_ms), ALIVE_MS, self._waiter]
         return Scripted(key, lease, scripts.WRITE_ACQUIRE, self._keys, arguments, undo=self.releasing(key, lease))

@@ -15,7 +15,7 @@ from ...votes.commands import NOTHING, REFUSAL, Command, Scripted
 from ...votes.payloads import digits
 from ..hold import Hold
 from ..lease import NO_LEASE, Lease
-from ..policy import Policy
+from ..quorum import Quorum
 from ..waiting.queues import WaitQueues
 from .kind import LATE
 from .watching import WatchingKind
@@ -41,21 +41,21 @@ class Slot(WatchingKind):
         # The first slots of the windows that no answer has reported yet.
         self._unseen: list[int] = []
 
-    def begin(self, policy: Policy, hold: Hold, caller: Any) -> None:
-        self._start_over(policy)
+    def begin(self, quorum: Quorum, hold: Hold, caller: Any) -> None:
+        self._start_over(quorum)
 
-    def _start_over(self, policy: Policy) -> None:
-        self._next = self._any_of(policy, range(self._permits))
+    def _start_over(self, quorum: Quorum) -> None:
+        self._next = self._any_of(quorum, range(self._permits))
         self._unseen = list(range(0, self._permits, WINDOW))
 
-    def _any_of(self, policy: Policy, slots: range | list[int]) -> int:
-        return slots[int(policy.random() * len(slots))]
+    def _any_of(self, quorum: Quorum, slots: range | list[int]) -> int:
+        return slots[int(quorum.random() * len(slots))]
 
     def _window(self) -> range:
         first = self._slot - self._slot % WINDOW
         return range(first, min(first + WINDOW, self._permits))
 
-    def acquiring(self, policy: Policy, queues: WaitQueues, key: bytes, lease: Lease, ttl_ms: int) -> Command:
+    def acquiring(self, quorum: Quorum, queues: WaitQueues, key: bytes, lease: Lease, ttl_ms: int) -> Command:
         # The slot changes only here, because the undo of the last attempt names the old slot.
         self._slot = self._next
         window = self._window()
@@ -86,14 +86,14 @@ class Slot(WatchingKind):
     def holder(self, key: bytes) -> Command | None:
         return None
 
-    def heed(self, policy: Policy, ballot: Ballot) -> bool:
+    def heed(self, quorum: Quorum, ballot: Ballot) -> bool:
         """Choose another slot; return whether it may be free on a quorum, by the answers or because none is known."""
         # The list is a copy, because another thread may add an answer meanwhile.
         taken = [-answer for answer in list((ballot.answers or {}).values())]
-        lost = policy.size - policy.quorum
+        lost = quorum.size - quorum.majority
         # No slot can be free on a quorum.
         if sum([mask >= FULL_BIT for mask in taken]) > lost:
-            self._start_over(policy)
+            self._start_over(quorum)
             return False
         window = self._window()
         free = [
@@ -105,11 +105,11 @@ class Slot(WatchingKind):
             self._unseen.remove(window.start)
         self.apart = bool(free)
         if free:
-            self._next = self._any_of(policy, free)
+            self._next = self._any_of(quorum, free)
             return True
         if self._unseen:
-            first = self._any_of(policy, self._unseen)
-            self._next = self._any_of(policy, range(first, min(first + WINDOW, self._permits)))
+            first = self._any_of(quorum, self._unseen)
+            self._next = self._any_of(quorum, range(first, min(first + WINDOW, self._permits)))
             return True
-        self._start_over(policy)
+        self._start_over(quorum)
         return False

@@ -13,7 +13,7 @@ from ...votes.ballot import Ballot
 from ...votes.commands import Look
 from ..attempt import Attempt
 from ..effects import Effect
-from ..policy import Policy
+from ..quorum import Quorum
 from ..waiting.contention import wait_for_pushes
 from ..waiting.queues import WaitQueues
 from ..waiting.watches import Watch, new_watch
@@ -41,23 +41,23 @@ class WatchingKind(Kind):
         look, self._ahead = self._ahead, None
         return look
 
-    def undone(self, policy: Policy, queues: WaitQueues, key: bytes, ballot: Ballot) -> None:
+    def undone(self, quorum: Quorum, queues: WaitQueues, key: bytes, ballot: Ballot) -> None:
         """Count masters that may have had the key for us as free: they push no change that this client makes itself."""
         look: Watch | None = self._look
         if look is not None:
-            look.quorum = min(look.quorum, max(1, policy.quorum - (ballot.size - ballot.no - ballot.failed)))
+            look.quorum = min(look.quorum, max(1, quorum.majority - (ballot.size - ballot.no - ballot.failed)))
 
     def wait(self, attempt: Attempt) -> Generator[Effect, None, bool]:
-        policy, queues, key = attempt.policy, attempt.queues, attempt.hold.key
+        quorum, queues, key = attempt.quorum, attempt.queues, attempt.hold.key
         waited = True
         look: Watch | None = self._look
         if look is not None:
             yield [look]
             # A master on which the attempt created the key and deleted it again pushes nothing more.
-            sure = look.quorum == policy.quorum or look.yes + look.standing() >= look.quorum
-            waited = yield from wait_for_pushes(policy, look, look.left_ns(), attempt.pauses, attempt.until_ns, sure)
+            sure = look.quorum == quorum.majority or look.yes + look.standing() >= look.quorum
+            waited = yield from wait_for_pushes(quorum, look, look.left_ns(), attempt.pauses, attempt.until_ns, sure)
             self.end_watch(queues, key)
-        look = new_watch(policy, Look(key, True), policy.clock.now() + policy.wait_ns(attempt.ttl_ms))
+        look = new_watch(quorum, Look(key, True), quorum.clock.now() + quorum.wait_ns(attempt.ttl_ms))
         self._look = self._ahead = look
         queues.watches.add(key, look)
         return waited

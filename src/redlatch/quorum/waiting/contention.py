@@ -12,7 +12,7 @@ from collections.abc import Generator
 from ...votes.commands import Look
 from ...votes.units import SECOND
 from ..effects import Effect, Pause
-from ..policy import Policy
+from ..quorum import Quorum
 from .queues import WaitQueues
 from .watches import Watch, new_watch
 
@@ -21,7 +21,7 @@ BACKSTOP_NS = SECOND
 
 
 def wait_for_change(
-    policy: Policy, queues: WaitQueues, key: bytes, round_ns: int, wait_ns: int, pauses: int, until_ns: int
+    quorum: Quorum, queues: WaitQueues, key: bytes, round_ns: int, wait_ns: int, pauses: int, until_ns: int
 ) -> Generator[Effect, None, bool]:
     """Wait until a quorum of masters says that the key is gone, until its ttl should be over, or for a while.
 
@@ -35,25 +35,25 @@ def wait_for_change(
     Returns:
         Whether there was anything to wait for.
     """
-    now = policy.clock.now()
-    look = new_watch(policy, Look(key), min(now + wait_ns, until_ns))
+    now = quorum.clock.now()
+    look = new_watch(quorum, Look(key), min(now + wait_ns, until_ns))
     try:
         queues.watches.add(key, look)
         yield look
-        now = policy.clock.now()
+        now = quorum.clock.now()
         if look.yes >= look.quorum:
             # Clients that try at the same time must not try in step.
             if pauses:
-                yield Pause(min(now + policy.retry.again_ns(pauses, round_ns, policy.random()), until_ns))
+                yield Pause(min(now + quorum.retry.again_ns(pauses, round_ns, quorum.random()), until_ns))
             return False
-        waited = yield from wait_for_pushes(policy, look, look.left_ns(), pauses, until_ns)
+        waited = yield from wait_for_pushes(quorum, look, look.left_ns(), pauses, until_ns)
     finally:
         queues.watches.remove(key, look)
     return waited
 
 
 def wait_for_pushes(
-    policy: Policy, look: Watch, left_ns: int, pauses: int, until_ns: int, sure: bool = True
+    quorum: Quorum, look: Watch, left_ns: int, pauses: int, until_ns: int, sure: bool = True
 ) -> Generator[Effect, None, bool]:
     """Wait until a quorum of masters has pushed a change of a key that they were asked about, or for a while.
 
@@ -68,18 +68,18 @@ def wait_for_pushes(
         Whether there was anything to wait for. False if this was only a pause, or if a quorum said that the key is gone
         before any master could push a change.
     """
-    now = policy.clock.now()
+    now = quorum.clock.now()
     if not look.watchable():
-        yield Pause(min(now + policy.retry.pause_ns(pauses, policy.random()), until_ns))
+        yield Pause(min(now + quorum.retry.pause_ns(pauses, quorum.random()), until_ns))
         return False
     kept = list(look.answers or ())
-    watch_pushes(policy, look, now, left_ns, until_ns, -1 if sure else pauses)
+    watch_pushes(quorum, look, now, left_ns, until_ns, -1 if sure else pauses)
     yield [look]
     left = look.answers or {}
     return (sure and look.yes < look.quorum) or any([index not in left for index in kept])
 
 
-def watch_pushes(policy: Policy, look: Watch, now_ns: int, left_ns: int, until_ns: int, pauses: int = -1) -> None:
+def watch_pushes(quorum: Quorum, look: Watch, now_ns: int, left_ns: int, until_ns: int, pauses: int = -1) -> None:
     """Make a look wait for pushes until the masters should have sent them, or for `BACKSTOP_NS` at most.
 
     Args:
@@ -89,6 +89,6 @@ def watch_pushes(policy: Policy, look: Watch, now_ns: int, left_ns: int, until_n
         pauses: -1 if the masters push changes. If they may push nothing: how many times in a row there was nothing to
             wait for. The wait is then as short as the pause after that many pauses.
     """
-    jitter = policy.retry.pause_ns(0, policy.random())
-    longest_ns = BACKSTOP_NS - jitter if pauses < 0 else policy.retry.pause_ns(pauses, policy.random())
+    jitter = quorum.retry.pause_ns(0, quorum.random())
+    longest_ns = BACKSTOP_NS - jitter if pauses < 0 else quorum.retry.pause_ns(pauses, quorum.random())
     look.reopen(min(now_ns + left_ns + jitter, now_ns + longest_ns, until_ns))

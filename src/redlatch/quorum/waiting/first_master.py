@@ -11,7 +11,7 @@ from __future__ import annotations
 from zlib import crc32
 
 from ...votes.units import SECOND
-from ..policy import Policy
+from ..quorum import Quorum
 
 
 class FirstMaster:
@@ -28,13 +28,13 @@ class FirstMaster:
         # Until when a master is not asked first, by its index.
         self._deprioritised: dict[int, int] = {}
 
-    def first_of(self, policy: Policy, key: bytes, now_ns: int) -> int:
+    def first_of(self, quorum: Quorum, key: bytes, now_ns: int) -> int:
         """Return the index of the master that all clients ask first for a key; -1 if no master can be asked first."""
-        if policy.size == 1:
+        if quorum.size == 1:
             return -1
         start = crc32(key)
-        for step in range(policy.size):
-            index = policy.order[(start + step) % policy.size]
+        for step in range(quorum.size):
+            index = quorum.order[(start + step) % quorum.size]
             if self._deprioritised.get(index, 0) <= now_ns:
                 return index
         return -1

@@ -19,7 +19,7 @@ from ..extend import extend
 from ..hold import Hold
 from ..outage import Outage
 from ..outcome import repeated
-from ..policy import Policy
+from ..quorum import Quorum
 from .contention import wait_for_change, watch_pushes
 from .queues import QueueEntry, WaitQueues
 from .watches import Watch, new_watch
@@ -34,7 +34,7 @@ FIRST_LOOK_NS = 5 * MILLISECOND
 
 
 def reach_the_head(
-    policy: Policy, queues: WaitQueues, hold: Hold, ttl_ms: int, until_ns: int
+    quorum: Quorum, queues: WaitQueues, hold: Hold, ttl_ms: int, until_ns: int
 ) -> Generator[Effect, None, bool]:
     """Wait behind other holds of this client.
 
@@ -44,41 +44,41 @@ def reach_the_head(
     Raises:
         QuorumUnavailable: other heads have found out, while this acquire waited, that the quorum is lost.
     """
-    began = policy.clock.now()
+    began = quorum.clock.now()
     courteous = False
-    if policy.clock.now() < until_ns:
-        courteous = yield from _wait_in_queue(policy, queues, hold, ttl_ms, until_ns)
-    elif not policy.trust_local_holder:
+    if quorum.clock.now() < until_ns:
+        courteous = yield from _wait_in_queue(quorum, queues, hold, ttl_ms, until_ns)
+    elif not quorum.trust_local_holder:
         # A user may have deleted the key of the holder. Only the masters know.
         return True
     if hold.state == HELD:
         return False
     if queues.heads.get(hold.key) is not hold:
         hold.free()
-        _raise_if_known(policy, queues, hold, began, until_ns)
+        _raise_if_known(quorum, queues, hold, began, until_ns)
         return False
-    _raise_if_known(policy, queues, hold, began, until_ns)
+    _raise_if_known(quorum, queues, hold, began, until_ns)
     if hold.kind.orderly:
         courteous = False
     for _ in range(COURTESY if courteous else 0):
-        yield from wait_for_change(policy, queues, hold.key, 0, policy.wait_ns(ttl_ms), 0, until_ns)
+        yield from wait_for_change(quorum, queues, hold.key, 0, quorum.wait_ns(ttl_ms), 0, until_ns)
     # Waiters of other processes that poll notice a free lock only at the end of their pause.
     if courteous and queues.watches.polls:
-        pause_ns = policy.retry.courtesy_ns(policy.random())
-        yield Pause(min(policy.clock.now() + pause_ns, until_ns))
+        pause_ns = quorum.retry.courtesy_ns(quorum.random())
+        yield Pause(min(quorum.clock.now() + pause_ns, until_ns))
     return True
 
 
-def _raise_if_known(policy: Policy, queues: WaitQueues, hold: Hold, began_ns: int, until_ns: int) -> None:
+def _raise_if_known(quorum: Quorum, queues: WaitQueues, hold: Hold, began_ns: int, until_ns: int) -> None:
     """Raise QuorumUnavailable if an attempt would only find out again that the quorum is lost (`Outage.known`)."""
     outage: Outage | None = queues.outages.get(hold.key)
-    now = policy.clock.now()
-    if outage is not None and outage.known(policy.patience_ns, began_ns, until_ns, now):
+    now = quorum.clock.now()
+    if outage is not None and outage.known(quorum.patience_ns, began_ns, until_ns, now):
         raise repeated(outage.error, now - began_ns)
 
 
 def _wait_in_queue(
-    policy: Policy, queues: WaitQueues, hold: Hold, ttl_ms: int, until_ns: int
+    quorum: Quorum, queues: WaitQueues, hold: Hold, ttl_ms: int, until_ns: int
 ) -> Generator[Effect, None, bool]:
     """Wait until the hold has a lease, or is the head, or its time is over.
 
@@ -89,15 +89,15 @@ def _wait_in_queue(
     """
     entry: QueueEntry
     while True:
-        now = policy.clock.now()
+        now = quorum.clock.now()
         entry = QueueEntry(hold, until_ns)
         try:
-            queues.join(policy, entry, now)
+            queues.join(quorum, entry, now)
             if not queues.become_head(hold, now):
-                if policy.trust_local_holder:
+                if quorum.trust_local_holder:
                     yield entry
                 else:
-                    yield from _wait_beside(policy, queues, entry, ttl_ms, until_ns)
+                    yield from _wait_beside(quorum, queues, entry, ttl_ms, until_ns)
             # This is read before the lease. A giver puts the lease on the entry first, and sets `decided` afterwards.
             # It hands no lease to a decided entry.
             called = entry.decided
@@ -106,13 +106,13 @@ def _wait_in_queue(
                     queues.drop(entry)
                     # A lease came together with the head, after the check above. The masters are asked again.
                     if entry.take_lease():
-                        yield from _give_back(policy, hold)
+                        yield from _give_back(quorum, hold)
                     return entry.courteous
                 if not called:
-                    now = policy.clock.now()
+                    now = quorum.clock.now()
                     # The lease came too late.
                     if queues.step_out(entry, now) is not None:
-                        yield from _give_back(policy, hold)
+                        yield from _give_back(quorum, hold)
                         queues.leave(hold, now, False)
                     return False
                 continue
@@ -125,17 +125,17 @@ def _wait_in_queue(
                 queues.step_out(entry, now)
                 raise
             raise
-        yield from _keep_or_extend(policy, hold, ttl_ms)
+        yield from _keep_or_extend(quorum, hold, ttl_ms)
         return False
 
 
-def _give_back(policy: Policy, hold: Hold) -> Steps:
+def _give_back(quorum: Quorum, hold: Hold) -> Steps:
     """Release a lease that the hold cannot use; do not wait for answers."""
-    yield Send([policy.ballot(hold.give_back())])
+    yield Send([quorum.ballot(hold.give_back())])
     hold.to_waiting()
 
 
-def _wait_beside(policy: Policy, queues: WaitQueues, entry: QueueEntry, ttl_ms: int, until_ns: int) -> Steps:
+def _wait_beside(quorum: Quorum, queues: WaitQueues, entry: QueueEntry, ttl_ms: int, until_ns: int) -> Steps:
     """Wait in the queue of a client whose users may delete keys by hand, until the entry is called or `until_ns`.
 
     If the queue has not moved for a while, its first waiter also watches the key of the hold at the head.
@@ -143,32 +143,32 @@ def _wait_beside(policy: Policy, queues: WaitQueues, entry: QueueEntry, ttl_ms: 
     hold = entry.hold
     entry.looks = True
     if queues.is_next(hold):
-        entry.until_ns = min(policy.clock.now() + FIRST_LOOK_NS, until_ns)
+        entry.until_ns = min(quorum.clock.now() + FIRST_LOOK_NS, until_ns)
     while True:
         yield entry
-        if entry.decided or _is_over(policy, queues, entry, until_ns):
+        if entry.decided or _is_over(quorum, queues, entry, until_ns):
             return
         head: Hold | None = queues.heads.get(hold.key)
         if head is not None and head.state == HELD and queues.is_next(hold):
-            yield from _watch_beside(policy, queues, entry, head, ttl_ms, until_ns)
-            if _is_over(policy, queues, entry, until_ns):
+            yield from _watch_beside(quorum, queues, entry, head, ttl_ms, until_ns)
+            if _is_over(quorum, queues, entry, until_ns):
                 return
         entry.until_ns = until_ns
 
 
-def _wait_for_entry(policy: Policy, entry: QueueEntry, pause_ns: int, until_ns: int) -> Steps:
-    entry.until_ns = min(policy.clock.now() + pause_ns, until_ns)
+def _wait_for_entry(quorum: Quorum, entry: QueueEntry, pause_ns: int, until_ns: int) -> Steps:
+    entry.until_ns = min(quorum.clock.now() + pause_ns, until_ns)
     yield entry
 
 
-def _is_over(policy: Policy, queues: WaitQueues, entry: QueueEntry, until_ns: int) -> bool:
+def _is_over(quorum: Quorum, queues: WaitQueues, entry: QueueEntry, until_ns: int) -> bool:
     """Return whether the entry is called, its time is over, or the hold has become the head of its queue."""
-    now = policy.clock.now()
+    now = quorum.clock.now()
     return entry.decided or now >= until_ns or queues.become_head(entry.hold, now)
 
 
 def _watch_beside(
-    policy: Policy, queues: WaitQueues, entry: QueueEntry, head: Hold, ttl_ms: int, until_ns: int
+    quorum: Quorum, queues: WaitQueues, entry: QueueEntry, head: Hold, ttl_ms: int, until_ns: int
 ) -> Steps:
     """Wait in the queue and watch the key of the hold at the head. If the key is gone, that hold has lost its lock.
 
@@ -179,8 +179,8 @@ def _watch_beside(
     confirms = False
     pauses = 0
     while not entry.decided and head.holds_since(since):
-        now = policy.clock.now()
-        look = new_watch(policy, Look(key), min(now + policy.wait_ns(ttl_ms), until_ns))
+        now = quorum.clock.now()
+        look = new_watch(quorum, Look(key), min(now + quorum.wait_ns(ttl_ms), until_ns))
         # The thread that calls the entry decides this look, too.
         entry.watch = look
         try:
@@ -191,14 +191,14 @@ def _watch_beside(
             if not (confirms or entry.decided or look.yes >= look.quorum):
                 pauses = 0 if look.watchable() else pauses + 1
                 if pauses:
-                    yield from _wait_for_entry(policy, entry, policy.retry.pause_ns(pauses, policy.random()), until_ns)
+                    yield from _wait_for_entry(quorum, entry, quorum.retry.pause_ns(pauses, quorum.random()), until_ns)
                 else:
-                    yield from _wait_for_change_beside(policy, entry, look, until_ns)
+                    yield from _wait_for_change_beside(quorum, entry, look, until_ns)
         finally:
             entry.watch = None
             queues.watches.remove(key, look)
         gone = look.yes >= look.quorum
-        now = policy.clock.now()
+        now = quorum.clock.now()
         if entry.decided or now >= until_ns:
             return
         if gone and confirms:
@@ -207,33 +207,33 @@ def _watch_beside(
         confirms = gone and not confirms
 
 
-def _wait_for_change_beside(policy: Policy, entry: QueueEntry, look: Watch, until_ns: int) -> Steps:
-    watch_pushes(policy, look, policy.clock.now(), look.left_ns(), until_ns)
+def _wait_for_change_beside(quorum: Quorum, entry: QueueEntry, look: Watch, until_ns: int) -> Steps:
+    watch_pushes(quorum, look, quorum.clock.now(), look.left_ns(), until_ns)
     # This is checked after `watch_pushes`, which undoes an earlier call of this look.
     if not entry.decided:
         yield [look]
 
 
-def _keep_or_extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
+def _keep_or_extend(quorum: Quorum, hold: Hold, ttl_ms: int) -> Steps:
     """Keep the lease that another hold has handed off if nine tenths of the wanted validity are left; else extend it.
 
     If less than 19/20 are left, an extension leaves for which no caller waits. So in most cases no holder waits for an
     extension. If an extension that is waited for fails, the lease is released, and the hold asks the masters again.
     """
-    now = policy.clock.now()
+    now = quorum.clock.now()
     hold.apply_refresh(now)
-    wanted = policy.validity_ns(ttl_ms)
+    wanted = quorum.validity_ns(ttl_ms)
     lease = hold.lease
     left = lease.deadline_ns - now
-    if wanted * 9 // 10 <= left <= wanted and not policy.doubts.cover(lease.asked_ns):
+    if wanted * 9 // 10 <= left <= wanted and not quorum.doubts.cover(lease.asked_ns):
         if left < wanted * 19 // 20 and lease.refresh is None:
-            ballot = policy.ballot(hold.extending_to(ttl_ms, now))
+            ballot = quorum.ballot(hold.extending_to(ttl_ms, now))
             hold.refresh(ballot, now + wanted)
             yield Send([ballot])
         hold.won_ns = now
         return
     try:
-        yield from extend(policy, hold, ttl_ms)
-        hold.won_ns = policy.clock.now()
+        yield from extend(quorum, hold, ttl_ms)
+        hold.won_ns = quorum.clock.now()
     except LockError:
-        yield from _give_back(policy, hold)
+        yield from _give_back(quorum, hold)

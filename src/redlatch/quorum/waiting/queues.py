@@ -32,7 +32,8 @@ from ..claim import HANDED_OFF, HELD, RELEASING
 from ..hold import Hold
 from ..lease import Lease
 from ..outage import Outage
-from ..policy import Doubts, Policy
+from ..policy import Doubts
+from ..quorum import Quorum
 from .beside import Beside
 from .first_master import FirstMaster
 from .watches import Watch, Watches
@@ -143,7 +144,7 @@ class WaitQueues:
         crowded: keys that the masters refused when they were asked last; a hint.
         watches: the watches of this client.
         first_master: which master is asked first.
-        doubts: the leases of the client that are in doubt; the session sets those of its policy.
+        doubts: the leases of the client that are in doubt; the session sets those of its quorum.
     """
 
     def __init__(self) -> None:
@@ -207,7 +208,7 @@ class WaitQueues:
                     self.heads.pop(key, None)
         self._most = MOST_HEADS + 2 * len(self.heads)
 
-    def join(self, policy: Policy, entry: QueueEntry, now_ns: int) -> None:
+    def join(self, quorum: Quorum, entry: QueueEntry, now_ns: int) -> None:
         """Append an entry to its queue. If this is interrupted, the caller calls `step_out`.
 
         Raises:
@@ -219,13 +220,13 @@ class WaitQueues:
             if queue is None:
                 queue = self.by_key.setdefault(hold.key, WaitQueue())
             depth = len(queue.entries)
-            if depth >= policy.max_waiters:
+            if depth >= quorum.max_waiters:
                 self._dissolve(hold.key, queue)
-                raise _busy(policy, hold, queue, f"max_waiters={policy.max_waiters}")
-            if policy.refuse_late and now_ns + queue.turn_ns() > give_up_ns:
+                raise _busy(quorum, hold, queue, f"max_waiters={quorum.max_waiters}")
+            if quorum.refuse_late and now_ns + queue.turn_ns() > give_up_ns:
                 self._dissolve(hold.key, queue)
                 why = f"each takes {queue.pace_ns / SECOND:.6f} s: too long for the timeout"
-                raise _busy(policy, hold, queue, why)
+                raise _busy(quorum, hold, queue, why)
             queue.entries.append(entry)
             # If this fails, another thread has removed the queue, and no thread will look into it.
             if self.by_key.get(hold.key) is queue:
@@ -252,7 +253,7 @@ class WaitQueues:
             _discard(queue, entry)
             self._dissolve(entry.hold.key, queue)
 
-    def hand_off(self, policy: Policy, hold: Hold, now_ns: int) -> bool:
+    def hand_off(self, quorum: Quorum, hold: Hold, now_ns: int) -> bool:
         """Hand the lease of a hold that is being released to the next waiter; return whether a waiter took it.
 
         A lease is not handed off when its tenure is over: other processes wait for the lock, too. There may
@@ -264,8 +265,8 @@ class WaitQueues:
         # This extension may reach the masters after an extension of the next holder.
         busy = hold.extending is not None
         lease = hold.lease
-        over = now_ns - lease.since_ns >= policy.tenure_ns or lease.hand_offs >= policy.tenure_count
-        entry = None if busy or over or policy.doubts.cover(lease.asked_ns) else _next(queue)
+        over = now_ns - lease.since_ns >= quorum.tenure_ns or lease.hand_offs >= quorum.tenure_count
+        entry = None if busy or over or quorum.doubts.cover(lease.asked_ns) else _next(queue)
         if entry is None or not hold.may_hand_off_to(entry.hold):
             return False
         queue.move(now_ns)
@@ -342,9 +343,9 @@ class WaitQueues:
         """Note that the masters have answered for a key, or that nobody waits for it."""
         self.outages.pop(key, None)
 
-    def overtake(self, policy: Policy, hold: Hold, now_ns: int) -> None:
+    def overtake(self, quorum: Quorum, hold: Hold, now_ns: int) -> None:
         """Note that a hold has won: if another hold is the head, somebody has deleted its key."""
-        if not policy.trust_local_holder and self.heads.get(hold.key) is not hold:
+        if not quorum.trust_local_holder and self.heads.get(hold.key) is not hold:
             self.note_deletion(hold.key, now_ns)
 
     def note_deletion(self, key: bytes, now_ns: int) -> None:
@@ -378,12 +379,12 @@ class WaitQueues:
         queue = self.by_key.get(hold.key)
         return queue is not None and not _is_others(queue, hold)
 
-    def successors(self, policy: Policy, key: bytes) -> int:
+    def successors(self, quorum: Quorum, key: bytes) -> int:
         """Return how many later holders a lease may get; 0 while no hold waits for the key, or without hand-offs."""
         queue = self.by_key.get(key)
-        if queue is None or not queue.entries or not policy.tenure_ns:
+        if queue is None or not queue.entries or not quorum.tenure_ns:
             return 0
-        return min(policy.tenure_count, MAX_SUCCESSORS)
+        return min(quorum.tenure_count, MAX_SUCCESSORS)
 
     def _call_next(self, queue: WaitQueue, now_ns: int, courteous: bool) -> bool:
         """Make the next waiter the head, and call it; return False if no waiter is left."""
@@ -497,8 +498,8 @@ def _is_others(queue: WaitQueue, hold: Hold) -> bool:
     return entry.hold is not hold
 
 
-def _busy(policy: Policy, hold: Hold, queue: WaitQueue, why: str) -> LockBusy:
+def _busy(quorum: Quorum, hold: Hold, queue: WaitQueue, why: str) -> LockBusy:
     depth = len(queue.entries)
     text = f"{hold.name!r}: {depth} waiters queued in this client ({why})"
-    retry_after = queue.turn_ns() / SECOND or policy.retry.longest
+    retry_after = queue.turn_ns() / SECOND or quorum.retry.longest
     return LockBusy(text, name=hold.name, depth=depth, retry_after=retry_after)

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...votes.ballot import Ballot
 from ...votes.commands import GONE, Command
-from ..policy import Policy
+from ..quorum import Quorum
 
 # The time to live that is assumed for a key without a ttl: 35 years.
 FOREVER_MS = 1 << 40
@@ -66,10 +66,10 @@ class Watch(Ballot):
         return True
 
 
-def new_watch(policy: Policy, command: Command, until_ns: int) -> Watch:
+def new_watch(quorum: Quorum, command: Command, until_ns: int) -> Watch:
     """Return a watch of all masters; `command` asks about a key."""
     watch: Watch = Watch.__new__(Watch)
-    watch._begin(command, policy.size, policy.quorum, until_ns)
+    watch._begin(command, quorum.size, quorum.majority, until_ns)
     return watch
 
 

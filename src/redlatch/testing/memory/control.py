@@ -16,7 +16,8 @@ from redlatch.locks.multi import BaseMultiLock
 from redlatch.locks.reentrant import BaseRLock
 from redlatch.masters.master import Master
 from redlatch.quorum.claim import HELD
-from redlatch.quorum.policy import Fences, Policy
+from redlatch.quorum.policy import Fences
+from redlatch.quorum.quorum import Quorum
 from redlatch.quorum.tokens import Tokens
 from redlatch.testing.memory.masters import MemoryMasters
 from redlatch.votes.commands import FULL_TEXT
@@ -154,9 +155,9 @@ class MemoryControl(BaseClient):
     def _dialler(self) -> Callable[..., Any]:
         return self.memory.dialler
 
-    def _policy_of(self, **numbers: Any) -> Policy:
+    def _quorum_of(self, **numbers: Any) -> Quorum:
         clock = self.memory.timeline.clock
-        return Policy(
+        return Quorum(
             clock=clock,
             random=self.memory.random.random,
             tokens=Tokens(self.memory.draw_tokens, self._label_of_now if self._owner else None),

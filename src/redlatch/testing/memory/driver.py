@@ -210,7 +210,7 @@ class MemoryDriver(Session):
             # Locks that are still held run out, and their loss is reported.
             self._schedule.conclude(terms, {}, LockError("the client cannot be used"))
         else:
-            for work in work_of(self._schedule, self._policy, terms, extending_all, asking_all):
+            for work in work_of(self._schedule, self._quorum, terms, extending_all, asking_all):
                 self._renew(work, self._performing(work.steps()))
             queue_ns = self.queues.expire(now)
             self.wake_called()

@@ -29,7 +29,7 @@ class ThreadMemoryDriver(MemoryDriver):
         try:
             hold.claim(ticket)
         except AlreadyHeld as error:
-            count_failure(self._policy, [hold], error)
+            count_failure(self._quorum, [hold], error)
             raise
         self.run(self.acquiring(hold, ttl_ms, timeout))
         return hold.state == HELD

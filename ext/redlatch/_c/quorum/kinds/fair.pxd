@@ -10,7 +10,7 @@ from redlatch._c.quorum.effects cimport Send
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.kinds.kind cimport Kind
 from redlatch._c.quorum.lease cimport Lease
-from redlatch._c.quorum.policy cimport Policy
+from redlatch._c.quorum.quorum cimport Quorum
 from redlatch._c.quorum.waiting.queues cimport WaitQueues
 from redlatch._c.quorum.waiting.watches cimport Watch, new_watch
 
@@ -27,14 +27,14 @@ cdef class Fair(Kind):
     cdef dict _answers             # place: int
 
     # As in Kind: it knows neither Hold nor WaitQueues.
-    cpdef begin(self, Policy policy, hold, caller)
+    cpdef begin(self, Quorum quorum, hold, caller)
     @cython.locals(place=int)
-    cpdef Command acquiring(self, Policy policy, queues, bytes key, Lease lease, long long ttl_ms)
+    cpdef Command acquiring(self, Quorum quorum, queues, bytes key, Lease lease, long long ttl_ms)
     cpdef Command undoing(self, bytes key, Lease lease)
     cpdef Command releasing(self, bytes key, Lease lease)
-    cpdef bint heed(self, Policy policy, Ballot ballot) except -1
-    cpdef undone(self, Policy policy, queues, bytes key, Ballot ballot)
+    cpdef bint heed(self, Quorum quorum, Ballot ballot) except -1
+    cpdef undone(self, Quorum quorum, queues, bytes key, Ballot ballot)
     cpdef end_watch(self, queues, bytes key)
     cpdef Ballot behind(self)
-    cdef Watch _watch(self, Policy policy, WaitQueues queues, bytes key, long long until_ns)
-    cdef _left_ns(self, Policy policy)
+    cdef Watch _watch(self, Quorum quorum, WaitQueues queues, bytes key, long long until_ns)
+    cdef _left_ns(self, Quorum quorum)

@@ -3,7 +3,7 @@
 from redlatch._c.votes.commands cimport Command, Release, Scripted
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.lease cimport Lease, new_lease
-from redlatch._c.quorum.policy cimport Policy
+from redlatch._c.quorum.quorum cimport Quorum
 from redlatch._c.quorum.waiting.queues cimport WaitQueues
 
 

@@ -4,7 +4,7 @@
 from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.votes.commands cimport AskHolder, Command, Extend, Locked, Owned, new_acquire, new_release
 from redlatch._c.quorum.lease cimport Lease, new_lease
-from redlatch._c.quorum.policy cimport Policy
+from redlatch._c.quorum.quorum cimport Quorum
 
 
 cdef class Kind:
@@ -21,17 +21,17 @@ cdef class Kind:
     cdef public bint apart
 
     cpdef caller(self)
-    cpdef begin(self, Policy policy, hold, caller)
-    cpdef Lease lease(self, Policy policy, queues, bytes key, long long since_ns, long long deadline_ns)
+    cpdef begin(self, Quorum quorum, hold, caller)
+    cpdef Lease lease(self, Quorum quorum, queues, bytes key, long long since_ns, long long deadline_ns)
     cpdef Ballot ahead(self)
     cpdef Ballot behind(self)
-    cpdef Ballot second_round(self, Policy policy, hold, Ballot ballot)
-    cpdef won(self, Policy policy, hold)
-    cpdef bint heed(self, Policy policy, Ballot ballot) except -1
-    cpdef undone(self, Policy policy, queues, bytes key, Ballot ballot)
+    cpdef Ballot second_round(self, Quorum quorum, hold, Ballot ballot)
+    cpdef won(self, Quorum quorum, hold)
+    cpdef bint heed(self, Quorum quorum, Ballot ballot) except -1
+    cpdef undone(self, Quorum quorum, queues, bytes key, Ballot ballot)
     cpdef end_watch(self, queues, bytes key)
     cpdef end(self, hold)
-    cpdef Command acquiring(self, Policy policy, queues, bytes key, Lease lease, long long ttl_ms)
+    cpdef Command acquiring(self, Quorum quorum, queues, bytes key, Lease lease, long long ttl_ms)
     cpdef Command undoing(self, bytes key, Lease lease)
     cpdef Command releasing(self, bytes key, Lease lease)
     cpdef Command extending(self, bytes key, Lease lease, long long ttl_ms)

@@ -5,7 +5,7 @@ cimport cython
 
 from redlatch._c.quorum.attempt cimport Attempt
 from redlatch._c.quorum.kinds.kind cimport Kind
-from redlatch._c.quorum.policy cimport Policy
+from redlatch._c.quorum.quorum cimport Quorum
 from redlatch._c.quorum.waiting.queues cimport WaitQueues
 from redlatch._c.quorum.waiting.watches cimport Watch, new_watch
 from redlatch._c.votes.ballot cimport Ballot

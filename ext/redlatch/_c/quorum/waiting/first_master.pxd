@@ -2,7 +2,7 @@
 
 cimport cython
 
-from redlatch._c.quorum.policy cimport Policy
+from redlatch._c.quorum.quorum cimport Quorum
 
 
 @cython.final
@@ -10,5 +10,5 @@ cdef class FirstMaster:
     cdef public long long round_ns
     cdef dict _deprioritised
 
-    cpdef int first_of(self, Policy policy, bytes key, long long now_ns) except -2
+    cpdef int first_of(self, Quorum quorum, bytes key, long long now_ns) except -2
     cpdef deprioritise(self, int index, long long now_ns)

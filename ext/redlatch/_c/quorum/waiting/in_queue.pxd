@@ -8,6 +8,6 @@ from redlatch._c.quorum.effects cimport Pause, Send
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.lease cimport Lease
 from redlatch._c.quorum.outage cimport Outage
-from redlatch._c.quorum.policy cimport Policy
+from redlatch._c.quorum.quorum cimport Quorum
 from redlatch._c.quorum.waiting.queues cimport WaitQueues, QueueEntry
 from redlatch._c.quorum.waiting.watches cimport Watch, new_watch

@@ -5,7 +5,8 @@ cimport cython
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.lease cimport Lease
 from redlatch._c.quorum.outage cimport Outage
-from redlatch._c.quorum.policy cimport Doubts, Policy
+from redlatch._c.quorum.policy cimport Doubts
+from redlatch._c.quorum.quorum cimport Quorum
 from redlatch._c.quorum.waiting.beside cimport Beside
 from redlatch._c.quorum.waiting.first_master cimport FirstMaster
 from redlatch._c.quorum.waiting.watches cimport Watch, Watches
@@ -62,26 +63,26 @@ cdef class WaitQueues:
     @cython.locals(head=Hold)
     cdef _sweep(self, long long now_ns)
     @cython.locals(hold=Hold, queue=WaitQueue, depth=Py_ssize_t, give_up_ns=cython.longlong)
-    cpdef join(self, Policy policy, QueueEntry entry, long long now_ns)
+    cpdef join(self, Quorum quorum, QueueEntry entry, long long now_ns)
     @cython.locals(lease=Lease)
     cpdef Lease step_out(self, QueueEntry entry, long long now_ns)
     @cython.locals(queue=WaitQueue)
     cpdef drop(self, QueueEntry entry)
     @cython.locals(queue=WaitQueue, entry=QueueEntry, lease=Lease, watch=Watch, kept=bint)
-    cpdef bint hand_off(self, Policy policy, Hold hold, long long now_ns) except -1
+    cpdef bint hand_off(self, Quorum quorum, Hold hold, long long now_ns) except -1
     @cython.locals(queue=WaitQueue, key=bytes)
     cpdef leave(self, Hold hold, long long now_ns, bint courteous)
     cpdef Outage note_outage(self, Hold hold, Outage outage)
     cpdef end_outage(self, bytes key)
     @cython.locals(head=Hold)
     cpdef note_deletion(self, bytes key, long long now_ns)
-    cpdef overtake(self, Policy policy, Hold hold, long long now_ns)
+    cpdef overtake(self, Quorum quorum, Hold hold, long long now_ns)
     @cython.locals(since_ns=cython.longlong, lost=list)
     cpdef bint deleted(self, Hold hold) except -1
     @cython.locals(queue=WaitQueue)
     cpdef bint is_next(self, Hold hold) except -1
     @cython.locals(queue=WaitQueue)
-    cpdef successors(self, Policy policy, bytes key)
+    cpdef successors(self, Quorum quorum, bytes key)
     @cython.locals(entry=QueueEntry)
     cdef bint _call_next(self, WaitQueue queue, long long now_ns, bint courteous) except -1
     cdef _dissolve(self, bytes key, WaitQueue queue)

@@ -2,7 +2,7 @@
 
 cimport cython
 
-from redlatch._c.quorum.policy cimport Policy
+from redlatch._c.quorum.quorum cimport Quorum
 from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.votes.commands cimport Command
 
@@ -17,7 +17,7 @@ cdef class Watch(Ballot):
 
 
 @cython.locals(watch=Watch)
-cpdef Watch new_watch(Policy policy, Command command, long long until_ns)
+cpdef Watch new_watch(Quorum quorum, Command command, long long until_ns)
 
 
 @cython.final

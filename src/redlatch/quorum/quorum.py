@@ -1,0 +1,161 @@
+"""The quorum of one client: its settings, its sources of time, tokens and numbers, its doubts, queues and figures.
+
+Times are integers of nanoseconds since boot (`wire.net.now_ns`). Compiled as `redlatch._c.quorum.quorum`, too (see
+`redlatch._c`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..votes.ballot import Ballot, new_ballot
+from ..votes.commands import Command
+from ..votes.units import MILLISECOND, SECOND, UNBOUNDED, Clock, drift_ns, quorum_of
+from .figures import Groups
+from .policy import Doubts, Fences, Handoff, Retry
+from .tokens import Tokens
+
+
+class Quorum:
+    """The settings that all locks of one client share, and their sources of time, tokens and random numbers.
+
+    Args:
+        masters: the addresses of the masters, for messages.
+        drift_factor: the share of the ttl by which clocks may differ in rate.
+        attempt_ns: how long one attempt waits for answers. None takes 5 % of the ttl, at least 0.1 s and at most 1 s.
+        retry: the pauses between attempts.
+        clock: tells the time.
+        random: a float in [0, 1).
+        tokens: where the token of every attempt comes from.
+        fences: where the numbers of fenced locks come from.
+        handoff: for how long a lease may be handed from one waiter of a client to the next.
+        max_waiters: how many of a client may wait for one name.
+        refuse_late: whether a call that would wait for longer than its timeout is refused at once.
+        max_ttl_ms: the longest ttl.
+        trust_local_holder: if True, a single attempt fails locally while another lock of this client holds the name.
+        patience_ns: for how long an acquire rides out a lost quorum; 0 gives up at once.
+
+    Attributes:
+        doubts: the leases that are in doubt.
+        moving_ns: until when failed attempts wait for a handover to end; 0 if there is none.
+        released_ns: when the client ended all its leases, because it was closed; 0 if it has not.
+        groups: the figures of all groups of locks.
+        figures: the figures of locks without a group.
+        size, majority: how many masters there are, and how many must agree.
+        order: the indexes of the masters in an order that does not depend on that of the list.
+        tenure_ns, tenure_count: the bounds of `handoff`.
+    """
+
+    __slots__ = (
+        "attempt_ns",
+        "clock",
+        "doubts",
+        "drift_factor",
+        "fences",
+        "figures",
+        "groups",
+        "majority",
+        "masters",
+        "max_ttl_ms",
+        "max_waiters",
+        "moving_ns",
+        "order",
+        "patience_ns",
+        "random",
+        "refuse_late",
+        "released_ns",
+        "retry",
+        "size",
+        "tenure_count",
+        "tenure_ns",
+        "tokens",
+        "trust_local_holder",
+    )
+
+    def __init__(
+        self,
+        *,
+        masters: tuple[str, ...],
+        drift_factor: float,
+        attempt_ns: int | None,
+        retry: Retry,
+        clock: Clock,
+        random: Callable[[], float],
+        tokens: Tokens,
+        fences: Fences,
+        handoff: Handoff | None = None,
+        max_waiters: int = UNBOUNDED,
+        refuse_late: bool = False,
+        max_ttl_ms: int = UNBOUNDED,
+        trust_local_holder: bool = True,
+        patience_ns: int = 0,
+    ) -> None:
+        self.moving_ns = self.released_ns = 0
+        self.use(masters)
+        self.drift_factor = drift_factor
+        self.attempt_ns = attempt_ns
+        self.retry = retry
+        self.clock = clock
+        self.random = random
+        self.tokens = tokens
+        self.fences = fences
+        handoff = handoff or Handoff()
+        self.tenure_ns = int(min(handoff.tenure, 1e9) * SECOND)
+        self.tenure_count = handoff.count
+        self.max_waiters = max_waiters
+        self.refuse_late = refuse_late
+        self.trust_local_holder = trust_local_holder
+        self.max_ttl_ms = max_ttl_ms
+        self.doubts = Doubts()
+        self.groups = Groups()
+        self.figures = self.groups.named("")
+        self.patience_ns = patience_ns
+
+    def use(self, masters: tuple[str, ...]) -> None:
+        """Use these masters from now on. Before a handover ends, no ballot on the new ones is made."""
+        self.masters = masters
+        self.size = len(masters)
+        self.majority = quorum_of(self.size)
+        self.order = tuple(sorted(range(self.size), key=masters.__getitem__))
+
+    def ballot(self, command: Command, until_ns: int = 0) -> Ballot:
+        """Return a ballot of all masters on a command; `until_ns` is 0 if no caller waits for it."""
+        return new_ballot(command, self.size, self.majority, until_ns)
+
+    def validity_ns(self, ttl_ms: int) -> int:
+        """Return the validity that a ttl gives, counted from before the first byte was sent: ttl - drift."""
+        # The number is written out: in the compiled build a name would not be a C integer.
+        return ttl_ms * 1_000_000 - drift_ns(ttl_ms, self.drift_factor)
+
+    def ttl_ms_for(self, validity_ns: int) -> int:
+        """Return the ttl that gives this validity, in whole milliseconds and rounded down; 0 if there is none."""
+        return max(0, int((validity_ns + 2_000_000) / (1 - self.drift_factor)) // 1_000_000)
+
+    def wait_ns(self, ttl_ms: int) -> int:
+        """Return how long one round of commands waits for answers; the Redis page wants it small against the ttl.
+
+        By default it is at most 1 s, so that a long ttl does not make callers wait long for silent masters.
+        """
+        if self.attempt_ns is not None:
+            return self.attempt_ns
+        # The numbers are written out: in the compiled build names would not be C integers.
+        return min(1_000_000_000, max(100_000_000, ttl_ms * 1_000_000 // 20))
+
+    def wait_within(self, ttl_ms: int, left_ns: int) -> int:
+        """Return how long an attempt waits for answers if `left_ns` of its caller's timeout are left.
+
+        It waits for at least 100 ms (or `wait_ns`, if that is less), so that a caller with a short timeout gets
+        one real attempt.
+        """
+        return min(self.wait_ns(ttl_ms), max(100_000_000, left_ns))
+
+    def lone_ns(self, wait_ns: int, round_ns: int) -> int:
+        """Return how long an attempt waits for the master that it asks first; then it asks all masters.
+
+        Args:
+            wait_ns: how long a whole attempt waits for answers.
+            round_ns: the duration of the last attempt that asked all masters at once and was not won.
+        """
+        if self.attempt_ns is not None:
+            return wait_ns // 10
+        return min(wait_ns // 10, max(10 * MILLISECOND, 8 * round_ns))
