@@ -26,7 +26,7 @@ from redlatch.quorum.kinds.plain import PLAIN
 from redlatch.quorum.policy import Fences, Retry
 from redlatch.quorum.quorum import Quorum
 from redlatch.quorum.tokens import Tokens
-from redlatch.quorum.waiting.queues import WaitQueues
+from redlatch.quorum.waiting.first_master import FirstMaster
 from redlatch.votes.ballot import Ballot
 from redlatch.votes.commands import Acquire, Look, Release
 from redlatch.votes.units import SECOND, Clock
@@ -82,12 +82,11 @@ class Rival:
     Args:
         world: the simulation.
         way: the algorithm of its acquire.
-        queues: the wait queues of its client.
+        ordered: whether its client asks one master before the others after a refusal.
     """
 
-    def __init__(self, world: World, way: Way, queues: WaitQueues) -> None:
+    def __init__(self, world: World, way: Way, ordered: bool) -> None:
         self.world = world
-        self.queues = queues
         self.hold = Hold("hot", KEY, PLAIN)
         self.quorum = Quorum(
             masters=tuple(f"master-{index}" for index in range(MASTERS)),
@@ -99,6 +98,8 @@ class Rival:
             tokens=Tokens(lambda: [world.chance.randbytes(16)]),
             fences=Fences(lambda: 1),
         )
+        if not ordered:
+            self.quorum.queues.first_master = NoMaster()
         # The tokens of its attempts.
         self.tokens: set[bytes] = set()
         # The arrival times of the last message to each master, and of the last reply.
@@ -186,17 +187,17 @@ class Rival:
 
     def _learn(self, index: int) -> None:
         """Handle a push: the key has changed on this master."""
-        self.queues.watches.changed(index, KEY)
-        while self.queues.called:
-            self._wake(self.queues.called.popleft())
+        self.quorum.queues.watches.changed(index, KEY)
+        while self.quorum.queues.called:
+            self._wake(self.quorum.queues.called.popleft())
 
     def _wake(self, ballot: Any) -> None:
         if ballot.decided and ballot is self._awaited:
             self.go_on()
 
 
-class Unordered(WaitQueues):
-    """Wait queues of a client that asks no master before the others."""
+class NoMaster(FirstMaster):
+    """No master is asked before the others."""
 
     def first_of(self, quorum: Quorum, key: bytes, now_ns: int) -> int:
         return -1
@@ -204,7 +205,7 @@ class Unordered(WaitQueues):
 
 def as_redlatch(rival: Rival) -> Steps:
     """Acquire as redlatch does."""
-    return acquire(rival.quorum, rival.queues, rival.hold, TTL_MS, None)
+    return acquire(rival.quorum, rival.hold, TTL_MS, None)
 
 
 def by_jitter(rival: Rival) -> Steps:
@@ -214,7 +215,6 @@ def by_jitter(rival: Rival) -> Steps:
         started = quorum.clock.now()
         ballot = hold.attempt(
             quorum,
-            rival.queues,
             TTL_MS,
             started,
             started + quorum.validity_ns(TTL_MS),
@@ -228,23 +228,23 @@ def by_jitter(rival: Rival) -> Steps:
         yield Pause(quorum.clock.now() + quorum.retry.pause_ns(attempt, quorum.random()))
 
 
-@contender("split-redlatch", way=as_redlatch, queues=WaitQueues)
-@contender("split-unordered", way=as_redlatch, queues=Unordered)
-@contender("split-jitter", way=by_jitter, queues=WaitQueues)
+@contender("split-redlatch", way=as_redlatch, ordered=True)
+@contender("split-unordered", way=as_redlatch, ordered=False)
+@contender("split-jitter", way=by_jitter, ordered=True)
 class Split(Contender):
     """Rivals for one free name. The order's width is the number of rivals; a cycle is one contest."""
 
     package = "redlatch"
     modes = ("split",)
     way: Any
-    queues: Any
+    ordered: bool
 
     def open(self, urls: list[str]) -> None:
         """Do nothing, because masters and network are simulated."""
 
     def run_split(self, order: Order) -> Answer:
         order.start()
-        results = sorted(contest(self.way, self.queues, order.width, seed) for seed in seeds(order))
+        results = sorted(contest(self.way, self.ordered, order.width, seed) for seed in seeds(order))
         count = len(results)
         attempts = [attempts for attempts, _ in results]
         return {
@@ -265,12 +265,12 @@ def seeds(order: Order) -> Iterator[int]:
     return iter(range(Order.count * 1_000_000, Order.count * 1_000_000 + order.amount))
 
 
-def contest(way: Way, queues: Callable[[], WaitQueues], rivals: int, seed: int) -> tuple[int, int]:
+def contest(way: Way, ordered: bool, rivals: int, seed: int) -> tuple[int, int]:
     """Let some rivals start at one moment, and run until one of them has won.
 
     Args:
         way: the algorithm of their acquires.
-        queues: makes the wait queues of a client.
+        ordered: as for `Rival`.
         rivals: the number of rivals.
         seed: the seed of the simulation.
 
@@ -278,7 +278,7 @@ def contest(way: Way, queues: Callable[[], WaitQueues], rivals: int, seed: int) 
         The largest number of attempts that a rival had begun, and the time in nanoseconds.
     """
     world = World(seed)
-    everybody = [Rival(world, way, queues()) for _ in range(rivals)]
+    everybody = [Rival(world, way, ordered) for _ in range(rivals)]
     for rival in everybody:
         rival.go_on()
     while not any(rival.hold.state == HELD for rival in everybody):

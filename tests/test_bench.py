@@ -27,10 +27,9 @@ from bench.order import NEVER, fairness
 from bench.process import Failed, Programs, Racer
 from bench.rounds import Entry, Outcome, Ratio, Scenario, summary
 from bench.serve import LOADED
-from bench.split import Unordered, as_redlatch, by_jitter, contest
+from bench.split import as_redlatch, by_jitter, contest
 from bench.team import Team
 
-from redlatch.quorum.waiting.queues import WaitQueues
 from redlatch.testing import embedded
 
 pytest.importorskip("click")
@@ -334,18 +333,16 @@ def test_fairness_is_jains_index(shares: list[int], index: float) -> None:
     assert fairness(shares) == pytest.approx(index)
 
 
-@pytest.mark.parametrize(
-    ("way", "queues"), [(as_redlatch, WaitQueues), (as_redlatch, Unordered), (by_jitter, WaitQueues)]
-)
-def test_rivals_that_start_together_get_a_result_that_the_seed_fixes(way: Any, queues: Any) -> None:
-    first = contest(way, queues, 8, seed=7)
-    assert first == contest(way, queues, 8, seed=7)
+@pytest.mark.parametrize(("way", "ordered"), [(as_redlatch, True), (as_redlatch, False), (by_jitter, True)])
+def test_rivals_that_start_together_get_a_result_that_the_seed_fixes(way: Any, ordered: bool) -> None:
+    first = contest(way, ordered, 8, seed=7)
+    assert first == contest(way, ordered, 8, seed=7)
     attempts, nanoseconds = first
     assert attempts >= 1 and nanoseconds > 0
 
 
 def test_two_rivals_cannot_split_five_votes() -> None:
-    assert {contest(as_redlatch, WaitQueues, 2, seed)[0] for seed in range(20)} == {1}
+    assert {contest(as_redlatch, True, 2, seed)[0] for seed in range(20)} == {1}
 
 
 # --- scenarios and their arithmetic ----------------------------------------------------------------------

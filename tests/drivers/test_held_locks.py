@@ -34,14 +34,14 @@ def sent_by(locks: HeldLocks) -> list[Any]:
 
 
 def test_nothing_is_released_before_the_leases_have_ended(play: Play) -> None:
-    locks = HeldLocks(play.quorum, play.queues)
+    locks = HeldLocks(play.quorum)
     hold = holder(play, b"a")
     assert sent_by(locks) == []
     assert hold.held(play.now)
 
 
 def test_each_lease_ends_before_it_is_released_and_is_released_once(play: Play) -> None:
-    locks = HeldLocks(play.quorum, play.queues)
+    locks = HeldLocks(play.quorum)
     holds = [holder(play, b"a"), holder(play, b"b")]
     locks.end()
     assert play.quorum.released_ns == play.now
@@ -57,7 +57,7 @@ def test_each_lease_ends_before_it_is_released_and_is_released_once(play: Play) 
 
 
 def test_a_lock_that_is_kept_after_the_end_is_released_too(play: Play) -> None:
-    locks = HeldLocks(play.quorum, play.queues)
+    locks = HeldLocks(play.quorum)
     locks.end()
     assert sent_by(locks) == []
     play.now += 1
@@ -78,7 +78,7 @@ def test_releases_whose_sending_was_interrupted_are_sent_again(play: Play) -> No
     def interrupted(ballots: list[Any]) -> None:
         raise KeyboardInterrupt
 
-    locks = HeldLocks(play.quorum, play.queues)
+    locks = HeldLocks(play.quorum)
     holder(play, b"a")
     locks.end()
     with pytest.raises(KeyboardInterrupt):
@@ -88,7 +88,7 @@ def test_releases_whose_sending_was_interrupted_are_sent_again(play: Play) -> No
 
 
 def test_a_lock_that_is_free_or_being_released_is_left_alone(play: Play) -> None:
-    locks = HeldLocks(play.quorum, play.queues)
+    locks = HeldLocks(play.quorum)
     holder(play, b"a").begin_release(play.now)
     holder(play, b"b").free()
     locks.end()
@@ -99,7 +99,7 @@ def test_a_lock_that_is_free_or_being_released_is_left_alone(play: Play) -> None
 def test_locks_without_a_verdict_are_reported(
     play: Play, caplog: pytest.LogCaptureFixture, votes: str, reported: bool
 ) -> None:
-    locks = HeldLocks(play.quorum, play.queues)
+    locks = HeldLocks(play.quorum)
     holder(play, b"a")
     holder(play, b"b")
     locks.end()
@@ -112,8 +112,8 @@ def test_locks_without_a_verdict_are_reported(
 
 def test_no_attempt_wins_after_the_leases_have_ended_whatever_is_known_of_the_masters(play: Play) -> None:
     play.quorum.doubts.add(play.now, 0)
-    HeldLocks(play.quorum, play.queues).end()
+    HeldLocks(play.quorum).end()
     play.quorum.doubts.clear(0)
-    steps = play.batch.acquire_many(play.quorum, play.queues, [play.holds.Hold("a", b"a", play.plain)], object(), 1000)
+    steps = play.batch.acquire_many(play.quorum, [play.holds.Hold("a", b"a", play.plain)], object(), 1000)
     play.run(steps, "yyy")
     assert play.queues.held() == []

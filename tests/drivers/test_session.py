@@ -45,8 +45,6 @@ class Sessions:
 
         masters = masters_of([f"redis://{address}" for address in world.play.quorum.masters])
         self.session: Any = Recorder(masters, world.play.quorum, True, Dialler, None)
-        world.queues = self.session.queues
-        world.play.queues = self.session.queues
         self.play = world.play
 
 

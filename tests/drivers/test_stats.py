@@ -21,7 +21,7 @@ def world(implementation: impl.Implementation) -> World:
 
 
 def now(world: World) -> Any:
-    return stats_of(world.quorum, world.queues, ())
+    return stats_of(world.quorum, ())
 
 
 def test_holders_and_waiters_are_counted_by_group(world: World) -> None:

@@ -175,7 +175,7 @@ class Renewed:
     def __init__(self, play: Play) -> None:
         assert play.acquire("yyy")
         self.play = play
-        self.schedule = UpkeepSchedule(play.quorum, play.queues.watches)
+        self.schedule = UpkeepSchedule(play.quorum)
         # The upkeep keeps only a weak reference to its lock.
         self.lock = Lock([])
         self.upkeep = upkeep = Upkeep(self.lock, play.hold, TTL_MS, renews=True)

@@ -190,8 +190,8 @@ THREADS = (
         "an interrupt leaves a turn in line",
         "interrupt",
         TURNS,
-        "        try:\n            queues.join(quorum, entry, now)\n",
-        "        queues.join(quorum, entry, now)\n        try:\n",
+        "        try:\n            quorum.queues.join(quorum, entry, now)\n",
+        "        quorum.queues.join(quorum, entry, now)\n        try:\n",
         threads="queueing",
     ),
     _bug(

@@ -59,9 +59,7 @@ def test_an_attempt_succeeds_if_and_only_if_a_quorum_said_yes(build: impl.Implem
     quorum = len(votes) // 2 + 1
     play.hold.claim(object())
     try:
-        play.follow(
-            play.acquire_module.acquire(play.quorum, play.queues, play.hold, TTL_MS, BEGINNING), itertools.repeat(votes)
-        )
+        play.follow(play.acquire_module.acquire(play.quorum, play.hold, TTL_MS, BEGINNING), itertools.repeat(votes))
     except QuorumUnavailable:
         pass
     won = counted(votes).count("y") >= quorum
@@ -94,7 +92,7 @@ def test_every_attempt_has_a_token_of_its_own_and_is_undone_unless_won_or_refuse
         return "n" * play.masters
 
     play.hold.claim(object())
-    steps = play.acquire_module.acquire(play.quorum, play.queues, play.hold, TTL_MS, give_up)
+    steps = play.acquire_module.acquire(play.quorum, play.hold, TTL_MS, give_up)
     try:
         play.follow(steps, itertools.chain(attempts, itertools.repeat(last)))
     except QuorumUnavailable:
@@ -153,7 +151,7 @@ def test_the_deadline_counts_from_before_the_first_ask_however_long_the_votes_ta
 
 def test_the_deadline_is_fixed_before_the_ask_is_yielded(play: Play) -> None:
     play.hold.claim(object())
-    steps = play.acquire_module.acquire(play.quorum, play.queues, play.hold, TTL_MS, None)
+    steps = play.acquire_module.acquire(play.quorum, play.hold, TTL_MS, None)
     ballot = next(steps)
     # The driver needs some time to send.
     play.now += 10 * MS
@@ -201,7 +199,7 @@ def test_an_attempt_waits_no_longer_than_a_round_and_never_past_its_deadline(pla
 
 def test_a_very_short_ttl_bounds_the_wait_by_the_deadline(play: Play) -> None:
     play.hold.claim(object())
-    assert not play.run(play.acquire_module.acquire(play.quorum, play.queues, play.hold, 10, BEGINNING), "nnn")
+    assert not play.run(play.acquire_module.acquire(play.quorum, play.hold, 10, BEGINNING), "nnn")
     assert play.of("Ballot")[0].until_ns == BEGINNING + 10 * MS - MS // 10 - 2 * MS
 
 
@@ -325,7 +323,7 @@ def lost_for(play: Play, until_ns: int, votes: str = "!!!") -> Iterator[Votes]:
 def ride(play: Play, votes: Iterator[Votes], give_up_ns: int | None) -> bool:
     """Acquire with as many votes as it asks for; return whether the lock was won."""
     play.hold.claim(play.ticket)
-    play.follow(play.acquire_module.acquire(play.quorum, play.queues, play.hold, TTL_MS, give_up_ns), votes)
+    play.follow(play.acquire_module.acquire(play.quorum, play.hold, TTL_MS, give_up_ns), votes)
     return bool(play.hold.state == play.claims.HELD)
 
 
@@ -410,7 +408,7 @@ def test_the_last_attempt_waits_no_longer_than_the_patience(patient: Play) -> No
         return ""
 
     patient.hold.claim(patient.ticket)
-    steps = patient.acquire_module.acquire(patient.quorum, patient.queues, patient.hold, 10_000, None)
+    steps = patient.acquire_module.acquire(patient.quorum, patient.hold, 10_000, None)
     with pytest.raises(QuorumUnavailable):
         patient.follow(steps, itertools.repeat(silent))
     assert waits[0] == 500 * MS
@@ -427,7 +425,7 @@ BUSY = ("nnn", "!!!", "yynnn", "nnn")
 def test_an_acquire_interrupted_at_any_effect_is_undone_with_its_last_token(play: Play, how: str, point: int) -> None:
     ticket = object()
     play.hold.claim(ticket)
-    steps = play.acquire_module.acquire(play.quorum, play.queues, play.hold, TTL_MS, None)
+    steps = play.acquire_module.acquire(play.quorum, play.hold, TTL_MS, None)
     script = itertools.cycle(BUSY)
     for _ in range(point + 1):
         play.perform(next(steps), script)
@@ -447,7 +445,7 @@ def test_an_acquire_interrupted_at_any_effect_is_undone_with_its_last_token(play
 def test_an_acquire_interrupted_before_its_first_effect_has_nothing_to_undo(play: Play, how: str) -> None:
     ticket = object()
     play.hold.claim(ticket)
-    steps = play.acquire_module.acquire(play.quorum, play.queues, play.hold, TTL_MS, None)
+    steps = play.acquire_module.acquire(play.quorum, play.hold, TTL_MS, None)
     try:
         INTERRUPTIONS[how](steps)
     except (KeyboardInterrupt, OSError):

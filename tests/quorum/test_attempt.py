@@ -19,7 +19,7 @@ def play(implementation: impl.Implementation) -> Play:
 def attempt_of(play: Play) -> Any:
     """Return the attempts of an acquire without a time limit."""
     play.hold.claim(play.ticket)
-    return play.new_attempt(play.quorum, play.queues, play.hold, TTL_MS, 1 << 62, BEGINNING)
+    return play.new_attempt(play.quorum, play.hold, TTL_MS, 1 << 62, BEGINNING)
 
 
 def test_a_late_vote_of_the_first_master_is_no_quorum(play: Play) -> None:
@@ -92,7 +92,7 @@ def test_an_interrupted_attempt_shows_no_deadline_while_it_is_undone(play: Play)
 def test_a_quorum_in_doubt_is_asked_once_more_although_the_time_is_over(play: Play) -> None:
     """Found by an attack: a single attempt on a master that was just flushed said that the free lock was held."""
     play.hold.claim(play.ticket)
-    attempt = play.new_attempt(play.quorum, play.queues, play.hold, TTL_MS, 0, BEGINNING)
+    attempt = play.new_attempt(play.quorum, play.hold, TTL_MS, 0, BEGINNING)
     for over in (False, True):
         ballot = attempt.begin(play.now)
         ballot.yes, ballot.decided = 3, True

@@ -19,12 +19,12 @@ def names(play: Play, count: int) -> list[Any]:
 
 
 def acquire_many(play: Play, holds: list[Any], *script: Votes) -> None:
-    play.run(play.batch.acquire_many(play.quorum, play.queues, holds, play.ticket, TTL_MS), *script)
+    play.run(play.batch.acquire_many(play.quorum, holds, play.ticket, TTL_MS), *script)
 
 
 def release_many(play: Play, holds: list[Any], *script: Votes) -> dict[int, Any]:
     errors: dict[int, Any] = {}
-    play.run(play.batch.release_many(play.quorum, play.queues, holds, SECOND, errors), *script)
+    play.run(play.batch.release_many(play.quorum, holds, SECOND, errors), *script)
     return errors
 
 
@@ -41,7 +41,7 @@ def test_many_acquires_are_one_round_with_a_result_each(play: Play) -> None:
 def test_a_lost_attempt_of_a_batch_keeps_its_claim_until_its_undo_was_sent(play: Play) -> None:
     """A caller that is interrupted before that undoes what still has a claim."""
     holds = names(play, 3)
-    steps = play.batch.acquire_many(play.quorum, play.queues, holds, play.ticket, TTL_MS)
+    steps = play.batch.acquire_many(play.quorum, holds, play.ticket, TTL_MS)
     rest = iter(["yyy", "ynnn", "nnn"])
     for effect in steps:
         play.perform(effect, rest)
@@ -122,7 +122,7 @@ def test_a_waiter_that_watches_a_key_is_woken_after_a_batch_has_sent_its_release
     command = held.commands.Look(held.hold.key)
     look = held.watches.Watch(command, held.quorum.size, held.quorum.majority, BEGINNING + VALIDITY)
     held.queues.watches.add(held.hold.key, look)
-    steps = held.batch.together([held.releasing_nowait(held.quorum, held.queues, held.hold, None)], {})
+    steps = held.batch.together([held.releasing_nowait(held.quorum, held.hold, None)], {})
     sent = next(steps)
     assert [type(ballot.command).__name__ for ballot in sent.ballots] == ["Release"]
     assert not look.decided
@@ -135,7 +135,7 @@ def test_acquire_all_that_gives_up_notifies_the_watchers_of_undone_keys(play: Pl
     [hold] = names(play, 1)
     look = play.watches.Watch(play.commands.Look(hold.key), 5, 3, BEGINNING + SECOND)
     play.queues.watches.add(hold.key, look)
-    play.run(play.batch.acquire_all(play.quorum, play.queues, [hold], play.ticket, TTL_MS, 0), "ynnnn")
+    play.run(play.batch.acquire_all(play.quorum, [hold], play.ticket, TTL_MS, 0), "ynnnn")
     assert hold.state == play.claims.FREE
     assert look.decided
 
@@ -145,7 +145,7 @@ def test_acquire_all_that_gives_up_notifies_the_watchers_of_undone_keys(play: Pl
 
 def ride_all(play: Play, holds: list[Any], votes: Iterator[Votes], give_up_ns: int | None) -> None:
     """Acquire all locks with as many votes as that asks for."""
-    play.follow(play.batch.acquire_all(play.quorum, play.queues, holds, play.ticket, TTL_MS, give_up_ns), votes)
+    play.follow(play.batch.acquire_all(play.quorum, holds, play.ticket, TTL_MS, give_up_ns), votes)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ class Holder:
         self.play = play
         self.condition = play.build.module("quorum.condition")
         assert play.acquire("yyy")
-        self.queue = self.condition.CallQueue(play.quorum, play.queues, play.hold, CONDITION, TTL_MS)
+        self.queue = self.condition.CallQueue(play.quorum, play.hold, CONDITION, TTL_MS)
         self.waiter = self.queue.waiter()
 
     def answer(self, ballot: Any, *answers: int | None) -> None:

@@ -55,7 +55,7 @@ def test_an_acquire_without_a_quorum_counts_as_unavailable(play: Play) -> None:
 @pytest.mark.parametrize("begun", [True, False])
 def test_an_acquire_that_something_else_ends_counts_as_cancelled(play: Play, way: str, begun: bool) -> None:
     play.hold.claim(play.ticket)
-    steps = play.acquire_module.acquire(play.quorum, play.queues, play.hold, TTL_MS, None)
+    steps = play.acquire_module.acquire(play.quorum, play.hold, TTL_MS, None)
     if begun:
         next(steps)
     try:
@@ -69,7 +69,7 @@ def test_an_acquire_that_something_else_ends_counts_as_cancelled(play: Play, way
 
 def test_the_end_of_an_acquire_that_has_won_or_failed_is_not_counted_again(play: Play) -> None:
     play.hold.claim(play.ticket)
-    steps = play.acquire_module.acquire(play.quorum, play.queues, play.hold, TTL_MS, 0)
+    steps = play.acquire_module.acquire(play.quorum, play.hold, TTL_MS, 0)
     play.follow(steps, iter(["nnn"]))
     steps.close()
     assert ends(play) == {"busy": 1}
@@ -117,7 +117,7 @@ def test_a_loss_that_an_extension_has_found_is_not_counted_by_the_release(held: 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_release_that_nobody_waits_for_is_counted(held: Play, late: bool) -> None:
     held.now += VALIDITY if late else 0
-    steps = held.releasing_nowait(held.quorum, held.queues, held.hold, None)
+    steps = held.releasing_nowait(held.quorum, held.hold, None)
     if late:
         with pytest.raises(LockLost):
             held.run(steps)
@@ -161,18 +161,18 @@ def batch_of(play: Play, number: int) -> list[Any]:
 
 def test_each_lock_of_a_batch_counts(play: Play) -> None:
     holds = batch_of(play, 3)
-    steps = play.batch.acquire_many(play.quorum, play.queues, holds, play.ticket, TTL_MS)
+    steps = play.batch.acquire_many(play.quorum, holds, play.ticket, TTL_MS)
     play.run(steps, "yyy", "nnn", "yyy")
     assert ends(play) == {"acquired": 2, "busy": 1}
     won = [hold for hold in holds if hold.state == play.claims.HELD]
-    play.run(play.batch.release_many(play.quorum, play.queues, won, SECOND, {}), "yyy", "nnn")
+    play.run(play.batch.release_many(play.quorum, won, SECOND, {}), "yyy", "nnn")
     assert figures(play).hold_time.count == 2
     assert figures(play).lost == {"forgotten": 1}
 
 
 def test_all_locks_of_a_multi_lock_count_once_however_often_it_tries(play: Play) -> None:
     holds = batch_of(play, 2)
-    steps = play.batch.acquire_all(play.quorum, play.queues, holds, play.ticket, TTL_MS, BEGINNING + 50 * SECOND)
+    steps = play.batch.acquire_all(play.quorum, holds, play.ticket, TTL_MS, BEGINNING + 50 * SECOND)
     # The first attempt gets one of two, and gives it back; the second one gets both.
     play.run(steps, "yyy", "nnn", "yyy", "yyy")
     assert ends(play) == {"acquired": 2}
@@ -182,7 +182,7 @@ def test_all_locks_of_a_multi_lock_count_once_however_often_it_tries(play: Play)
 @pytest.mark.parametrize("begun", [True, False])
 def test_a_batch_that_is_interrupted_has_won_nothing(play: Play, begun: bool) -> None:
     holds = batch_of(play, 2)
-    steps = play.batch.acquire_many(play.quorum, play.queues, holds, play.ticket, TTL_MS)
+    steps = play.batch.acquire_many(play.quorum, holds, play.ticket, TTL_MS)
     if begun:
         next(steps)
     steps.close()
@@ -191,7 +191,7 @@ def test_a_batch_that_is_interrupted_has_won_nothing(play: Play, begun: bool) ->
 
 
 def test_a_batch_without_a_quorum_counts_each_lock_as_unavailable(play: Play) -> None:
-    steps = play.batch.acquire_many(play.quorum, play.queues, batch_of(play, 2), play.ticket, TTL_MS)
+    steps = play.batch.acquire_many(play.quorum, batch_of(play, 2), play.ticket, TTL_MS)
     with pytest.raises(QuorumUnavailable):
         play.run(steps, "yyy", "!!!", "!!!")
     assert ends(play) == {"unavailable": 2}

@@ -34,7 +34,7 @@ def test_a_hold_is_held_until_just_before_its_deadline(held: Play) -> None:
 
 
 def test_a_claim_during_a_release_is_refused(held: Play) -> None:
-    steps = held.releasing(held.quorum, held.queues, held.hold, SECOND)
+    steps = held.releasing(held.quorum, held.hold, SECOND)
     next(steps)
     with pytest.raises(AlreadyHeld):
         held.hold.claim(object())
@@ -45,7 +45,7 @@ def test_abandoning_a_finished_attempt_does_not_undo_a_later_claim(play: Play) -
         play.acquire("!!!", "!!!")
     failed, other = play.ticket, object()
     play.hold.claim(other)
-    next(play.acquire_module.acquire(play.quorum, play.queues, play.hold, TTL_MS, None))
+    next(play.acquire_module.acquire(play.quorum, play.hold, TTL_MS, None))
     # Lock.acquire does this after any exception.
     assert undo(play.hold, failed) is None
     assert undo(play.hold, other) is not None
@@ -60,7 +60,7 @@ def test_a_ticket_that_was_refused_has_nothing_to_abandon(held: Play) -> None:
 
 
 def test_resend_release_returns_the_same_command_after_an_interrupt(held: Play) -> None:
-    steps = held.releasing(held.quorum, held.queues, held.hold, SECOND)
+    steps = held.releasing(held.quorum, held.hold, SECOND)
     first = next(steps).command
     steps.close()
     again = held.hold.resend_release(held.hold.ticket, held.now)

@@ -25,7 +25,7 @@ class Use:
     def __init__(self, play: Play) -> None:
         self.play = play
         module = play.build.module("quorum.latch")
-        self.counts = module.Counts(play.quorum, play.queues, play.hold, 3, TTL_MS)
+        self.counts = module.Counts(play.quorum, play.hold, 3, TTL_MS)
 
     def answer(self, ballot: Any, *answers: int | None) -> None:
         """Let each master in turn answer; None is a connection that breaks."""

@@ -40,7 +40,7 @@ def asking(play: Play) -> Play:
 def test_a_lock_is_granted_by_a_quorum_before_the_deadline(
     asking: Play, outcome: ModuleType, won: bool, now: int, granted: bool
 ) -> None:
-    assert bool(outcome.granted(asking.quorum, asking.queues, asking.hold, won, DEADLINE, now)) is granted
+    assert bool(outcome.granted(asking.quorum, asking.hold, won, DEADLINE, now)) is granted
 
 
 @pytest.mark.parametrize(("doubt", "granted"), [(BEGINNING, True), (BEGINNING + 1, False)])
@@ -48,7 +48,7 @@ def test_a_vote_that_may_be_forgotten_grants_no_lock(
     asking: Play, outcome: ModuleType, doubt: int, granted: bool
 ) -> None:
     asking.quorum.doubts.add(doubt)
-    assert bool(outcome.granted(asking.quorum, asking.queues, asking.hold, True, DEADLINE, BEGINNING)) is granted
+    assert bool(outcome.granted(asking.quorum, asking.hold, True, DEADLINE, BEGINNING)) is granted
 
 
 @pytest.mark.parametrize(("lost", "granted"), [(BEGINNING - 1, True), (BEGINNING, False)])
@@ -56,7 +56,7 @@ def test_a_key_that_was_deleted_since_the_attempt_began_grants_no_lock(
     asking: Play, outcome: ModuleType, lost: int, granted: bool
 ) -> None:
     asking.queues.note_deletion(KEY, lost)
-    assert bool(outcome.granted(asking.quorum, asking.queues, asking.hold, True, DEADLINE, BEGINNING)) is granted
+    assert bool(outcome.granted(asking.quorum, asking.hold, True, DEADLINE, BEGINNING)) is granted
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_only_one_of_two_concurrent_releases_continues(held: Play) -> None:
         # Another thread runs at this moment.
         if not others:
             others.append(None)
-            others[0] = held.releasing(quorum, held.queues, held.hold, SECOND)
+            others[0] = held.releasing(quorum, held.hold, SECOND)
             next(others[0])
         return held.now
 
@@ -47,7 +47,7 @@ def test_only_one_of_two_concurrent_releases_continues(held: Play) -> None:
     }
     quorum = type(held.quorum)(clock=clock_of(held.build, clock), random=lambda: 0.5, **rest)
     with pytest.raises(NotOwned):
-        next(held.releasing(quorum, held.queues, held.hold, SECOND))
+        next(held.releasing(quorum, held.hold, SECOND))
 
 
 def test_releasing_a_lock_that_was_never_held_raises_not_owned(play: Play) -> None:
@@ -98,12 +98,12 @@ def test_a_release_that_fails_twice_raises_with_causes_and_may_be_called_again(h
 
 
 def test_a_lock_that_is_being_released_is_no_longer_held(held: Play) -> None:
-    next(held.releasing(held.quorum, held.queues, held.hold, SECOND))
+    next(held.releasing(held.quorum, held.hold, SECOND))
     assert not held.hold.held(held.now)
 
 
 def test_an_interrupted_release_may_be_called_again_and_a_no_is_then_no_loss(held: Play) -> None:
-    steps = held.releasing(held.quorum, held.queues, held.hold, SECOND)
+    steps = held.releasing(held.quorum, held.hold, SECOND)
     next(steps)
     with pytest.raises(KeyboardInterrupt):
         steps.throw(KeyboardInterrupt())
@@ -114,7 +114,7 @@ def test_an_interrupted_release_may_be_called_again_and_a_no_is_then_no_loss(hel
 
 
 def test_an_object_whose_release_was_interrupted_may_acquire_again(held: Play) -> None:
-    steps = held.releasing(held.quorum, held.queues, held.hold, SECOND)
+    steps = held.releasing(held.quorum, held.hold, SECOND)
     next(steps)
     steps.close()
     held.hold.resend_release(held.hold.ticket, held.now)
@@ -122,7 +122,7 @@ def test_an_object_whose_release_was_interrupted_may_acquire_again(held: Play) -
 
 
 def test_a_second_release_during_a_release_is_refused_and_disturbs_nothing(held: Play) -> None:
-    first = held.releasing(held.quorum, held.queues, held.hold, SECOND)
+    first = held.releasing(held.quorum, held.hold, SECOND)
     ballot = next(first)
     with pytest.raises(NotOwned):
         held.release("yyy")
@@ -134,7 +134,7 @@ def test_a_second_release_during_a_release_is_refused_and_disturbs_nothing(held:
 
 def test_a_release_that_is_sent_again_names_the_token_that_it_has_named(held: Play) -> None:
     """An interrupt in a second release of the same object gives the claim away, and another acquire wins."""
-    old, steps = held.hold.token, held.releasing(held.quorum, held.queues, held.hold, SECOND)
+    old, steps = held.hold.token, held.releasing(held.quorum, held.hold, SECOND)
     ballot = next(steps)
     held.hold.resend_release(held.hold.ticket, held.now)
     assert held.acquire("yyy")
@@ -155,7 +155,7 @@ def test_hand_offs_of_two_threads_share_no_generator_that_runs(implementation: i
 def test_release_nowait_sends_the_release_and_frees_the_object_at_once(held: Play) -> None:
     token = held.hold.token
     lock = object()
-    held.run(held.releasing_nowait(held.quorum, held.queues, held.hold, lock))
+    held.run(held.releasing_nowait(held.quorum, held.hold, lock))
     [tell] = held.effects
     [ballot] = tell.ballots
     assert held.kinds() == ["Send Release"]
@@ -166,7 +166,7 @@ def test_release_nowait_sends_the_release_and_frees_the_object_at_once(held: Pla
 def test_release_nowait_after_the_deadline_is_a_loss_and_still_deletes_the_key(held: Play) -> None:
     held.now = BEGINNING + VALIDITY
     with pytest.raises(LockLost, match="validity ran out"):
-        held.run(held.releasing_nowait(held.quorum, held.queues, held.hold, object()))
+        held.run(held.releasing_nowait(held.quorum, held.hold, object()))
     assert held.kinds() == ["Send Release"]
     # The loss is not reported a second time.
     assert held.effects[0].ballots[0].released_lock is None
@@ -174,11 +174,11 @@ def test_release_nowait_after_the_deadline_is_a_loss_and_still_deletes_the_key(h
 
 
 def test_release_nowait_after_an_interrupted_release_sends_the_same_command_again(held: Play) -> None:
-    steps = held.releasing(held.quorum, held.queues, held.hold, SECOND)
+    steps = held.releasing(held.quorum, held.hold, SECOND)
     next(steps)
     sent = held.hold.resend_release(held.hold.ticket, held.now)
     lock = object()
-    held.run(held.releasing_nowait(held.quorum, held.queues, held.hold, lock))
+    held.run(held.releasing_nowait(held.quorum, held.hold, lock))
     [ballot] = held.effects[0].ballots
     # Any master may have obeyed the first one, so a "no" is a loss only if the master has forgotten since.
     assert (ballot.command, ballot.command.tried, ballot.released_lock) == (sent, -1, lock)
@@ -205,7 +205,7 @@ def test_row_60_a_release_that_is_called_again_is_a_loss_if_a_quorum_has_forgott
     held: Play, interrupted: bool
 ) -> None:
     if interrupted:
-        next(held.releasing(held.quorum, held.queues, held.hold, SECOND))
+        next(held.releasing(held.quorum, held.hold, SECOND))
         held.hold.resend_release(held.hold.ticket, held.now)
     else:
         with pytest.raises(QuorumUnavailable):
@@ -233,4 +233,4 @@ def test_row_60_a_release_that_is_interrupted_before_its_first_step_is_late_if_t
 def test_release_nowait_needs_a_held_lock(held: Play) -> None:
     held.release("yyy")
     with pytest.raises(NotOwned):
-        held.run(held.releasing_nowait(held.quorum, held.queues, held.hold, object()))
+        held.run(held.releasing_nowait(held.quorum, held.hold, object()))

@@ -63,11 +63,11 @@ def in_doubt(play: Play) -> None:
 
 
 def released(play: Play) -> None:
-    next(play.releasing(play.quorum, play.queues, play.hold, SECOND))
+    next(play.releasing(play.quorum, play.hold, SECOND))
 
 
 def sent_only(play: Play) -> None:
-    list(play.releasing_nowait(play.quorum, play.queues, play.hold, None))
+    list(play.releasing_nowait(play.quorum, play.hold, None))
 
 
 def interrupted(play: Play) -> None:

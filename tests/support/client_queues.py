@@ -18,7 +18,6 @@ class World:
 
     def __init__(self, build: impl.Implementation, masters: int = 3, **options: Any) -> None:
         self.play = Play(masters, build=build)
-        self.queues: Any = self.play.queues
         self.waiting = build.module("quorum.waiting.queues")
         self.claims: ModuleType = self.play.claims
         self.holds: ModuleType = self.play.holds
@@ -26,9 +25,14 @@ class World:
         self.ballots: ModuleType = self.play.ballots
         self.watches: ModuleType = self.play.watches
         self.now = BEGINNING
-        self.quorum = self.policy_of(build, self.play.quorum.masters, **options)
+        self.quorum = self.play.quorum = self.quorum_of(build, self.play.quorum.masters, **options)
 
-    def policy_of(self, build: impl.Implementation, masters: tuple[str, ...], **options: Any) -> Any:
+    @property
+    def queues(self) -> Any:
+        """The queues of the client."""
+        return self.quorum.queues
+
+    def quorum_of(self, build: impl.Implementation, masters: tuple[str, ...], **options: Any) -> Any:
         policies = build.module("quorum.quorum")
         if "tenure" in options or "count" in options:
             kinds = [option for option in ("tenure", "count") if option in options]

@@ -33,7 +33,7 @@ class Crew:
         # A test may replace the way in which the clock is read.
         self.read = self.boot.now
         self.clock = clock_of(build, lambda: self.read())
-        # The holds and queues of the play; their quorum has a scripted clock and is not used.
+        # The holds of the play; its quorum has a scripted clock and is not used.
         self.play = Play(1, build=build)
         policies = build.module("quorum.quorum")
         self.quorum = policies.Quorum(
@@ -46,7 +46,7 @@ class Crew:
             tokens=self.play.quorum.tokens,
             fences=self.play.quorum.fences,
         )
-        self.queues = self.play.queues
+        self.queues = self.quorum.queues
         self.connections = Connections(
             [master_of(url)],
             1,
@@ -65,8 +65,8 @@ class Crew:
         self.followers = build.module("drivers.followers").Followers(
             self.leader, self.chain, self.connections, self.background, self.clock
         )
-        self.schedule = UpkeepSchedule(self.quorum, self.queues.watches)
-        self.held_locks = HeldLocks(self.quorum, self.queues)
+        self.schedule = UpkeepSchedule(self.quorum)
+        self.held_locks = HeldLocks(self.quorum)
         self.closing = Closing(
             self.leader,
             self.chain,

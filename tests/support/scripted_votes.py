@@ -62,7 +62,6 @@ class Play:
         self.watches: ModuleType = build.module("quorum.waiting.watches")
         self.claims: ModuleType = build.module("quorum.claim")
         self.holds: ModuleType = build.module("quorum.hold")
-        self.queues = build.module("quorum.waiting.queues").WaitQueues()
         self.policies = policies = build.module("quorum.quorum")
         self.masters = masters
         self.now = BEGINNING
@@ -84,6 +83,11 @@ class Play:
         self.plain = build.module("quorum.kinds.plain").PLAIN
         self.hold = self.holds.Hold(NAME, KEY, self.plain)
         self.ticket = object()
+
+    @property
+    def queues(self) -> Any:
+        """The queues of the client."""
+        return self.quorum.queues
 
     def vote(self, ballot: Any, votes: str) -> None:
         """Cast these votes, as far as they are counted before the ballot is decided."""
@@ -144,14 +148,14 @@ class Play:
         """Claim and acquire, with one attempt by default; return whether the lock was granted."""
         self.ticket = object()
         self.hold.claim(self.ticket)
-        self.run(self.acquire_module.acquire(self.quorum, self.queues, self.hold, TTL_MS, give_up_ns), *script)
+        self.run(self.acquire_module.acquire(self.quorum, self.hold, TTL_MS, give_up_ns), *script)
         return self.hold.state == self.claims.HELD
 
     def extend(self, *script: Votes, ttl_ms: int = TTL_MS) -> Any:
         return self.run(self.extending(self.quorum, self.hold, ttl_ms), *script)
 
     def release(self, *script: Votes) -> Any:
-        return self.run(self.releasing(self.quorum, self.queues, self.hold, SECOND), *script)
+        return self.run(self.releasing(self.quorum, self.hold, SECOND), *script)
 
     def kinds(self) -> list[str]:
         """Return the names of all effects so far, with their commands."""

@@ -54,9 +54,10 @@ class Play:
             random=lambda: 0.5,
             validity_ns=lambda ttl_ms: ttl_ms * MILLISECOND,
             ttl_ms_for=lambda ns: ns // MILLISECOND,
+            queues=SimpleNamespace(watches=build.module("quorum.waiting.watches").Watches(deque())),
         )
         self.quorum = quorum
-        self.schedule = UpkeepSchedule(quorum, build.module("quorum.waiting.watches").Watches(deque()))
+        self.schedule = UpkeepSchedule(quorum)
         self._meets: Callable[[], None] | None = None
         slot = holds.Hold.lease
 

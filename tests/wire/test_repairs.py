@@ -55,7 +55,7 @@ class Rig(FarEnds):
 
     def release(self) -> None:
         """Begin a release, as its caller does."""
-        steps = self.play.releasing(self.play.quorum, self.play.queues, self.hold, SECOND)
+        steps = self.play.releasing(self.play.quorum, self.hold, SECOND)
         self.fleet.submit(next(steps))
         self.fleet.flush()
 

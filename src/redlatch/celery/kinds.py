@@ -87,12 +87,12 @@ def labelled(build: impl.Implementation) -> Any:
             self._label = label
             self._former = former
 
-        def lease(self, quorum: Any, queues: Any, key: bytes, since_ns: int, deadline_ns: int) -> Any:
+        def lease(self, quorum: Any, key: bytes, since_ns: int, deadline_ns: int) -> Any:
             return new_lease(quorum.tokens.take_plain() + b":" + self._label, since_ns, deadline_ns)
 
-        def acquiring(self, quorum: Any, queues: Any, key: bytes, lease: Any, ttl_ms: int) -> Any:
+        def acquiring(self, quorum: Any, key: bytes, lease: Any, ttl_ms: int) -> Any:
             if not self._former:
-                return super().acquiring(quorum, queues, key, lease, ttl_ms)
+                return super().acquiring(quorum, key, lease, ttl_ms)
             arguments = [self._former, lease.token, b"%d" % ttl_ms]
             return whole_script(build)(key, lease, TAKE_OVER, arguments, self.releasing(key, lease))
 

@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 from redlatch.quorum.hold import Hold
 from redlatch.quorum.quorum import Quorum
-from redlatch.quorum.waiting.queues import WaitQueues
 from redlatch.votes.ballot import Ballot
 from redlatch.votes.units import MILLISECOND, UNBOUNDED
 
@@ -27,15 +26,13 @@ class HeldLocks:
 
     Args:
         quorum: of the client.
-        queues: of the client.
 
     Attributes:
         ended: whether the leases have ended.
     """
 
-    def __init__(self, quorum: Quorum, queues: WaitQueues) -> None:
+    def __init__(self, quorum: Quorum) -> None:
         self._quorum = quorum
-        self._queues = queues
         self.ended = False
         # The token that was released, and its ballot. The token tells a later lease of the same hold.
         self._released: dict[Hold, tuple[bytes, Ballot]] = {}
@@ -47,7 +44,7 @@ class HeldLocks:
             self._quorum.released_ns = self._quorum.clock.now()
             self._quorum.doubts.add(UNBOUNDED)
             self.ended = True
-        for hold in self._queues.held():
+        for hold in self._quorum.queues.held():
             hold.lose(self._quorum.released_ns)
 
     def release(self, send: Callable[[list[Ballot]], object]) -> bool:
@@ -59,7 +56,7 @@ class HeldLocks:
         if not self.ended:
             return False
         new: dict[Hold, tuple[bytes, Ballot]] = {}
-        for hold in self._queues.held():
+        for hold in self._quorum.queues.held():
             hold.lose(self._quorum.released_ns)
             lease, before = hold.lease, self._released.get(hold)
             if before is None or before[0] is not lease.token:

@@ -33,7 +33,6 @@ from ..quorum.latch import Counts
 from ..quorum.outcome import loss, why_lost
 from ..quorum.quorum import Quorum
 from ..quorum.release import release, release_nowait
-from ..quorum.waiting.queues import WaitQueues
 from ..votes.commands import Command
 from ..votes.units import SECOND, UNBOUNDED
 from ..wire.engine import Fleet
@@ -59,8 +58,7 @@ class Session:
     ) -> None:
         self._quorum = quorum
         self._clock = quorum.clock
-        self.queues = WaitQueues()
-        self.queues.doubts = quorum.doubts
+        self.queues = quorum.queues
         deliver = weakly(self)
         self._standing = standing = Standing()
         if successor is None:
@@ -80,8 +78,8 @@ class Session:
             self._connections = MovingConnections(
                 masters, quorum, Fleet, deliver, tracking, dialler, guard, successor, standing
             )
-        self._schedule = UpkeepSchedule(quorum, self.queues.watches)
-        self.held_locks = HeldLocks(quorum, self.queues)
+        self._schedule = UpkeepSchedule(quorum)
+        self.held_locks = HeldLocks(quorum)
 
     def expect_to_run(self, heartbeat_ns: int) -> None:
         """End the renewal of held locks if this process, or the event loop, has not run for this time; 0 never does."""
@@ -116,7 +114,7 @@ class Session:
 
     def stats(self) -> Stats:
         """Return the figures of the client, without I/O."""
-        return stats_of(self._quorum, self.queues, self._connections.stats())
+        return stats_of(self._quorum, self._connections.stats())
 
     def causes(self) -> dict[str, BaseException]:
         """Return why masters do not vote, by their names; without I/O."""
@@ -138,7 +136,7 @@ class Session:
         Args:
             timeout: seconds to wait; None is for ever, 0 one attempt.
         """
-        return acquire(self._quorum, self.queues, hold, ttl_ms, self._give_up_ns(timeout))
+        return acquire(self._quorum, hold, ttl_ms, self._give_up_ns(timeout))
 
     def extending(self, hold: Hold, ttl_ms: int) -> Steps:
         """Return the steps of an extension."""
@@ -146,11 +144,11 @@ class Session:
 
     def releasing(self, hold: Hold, ttl_ms: int) -> Steps:
         """Return the steps of a release that waits for the answer."""
-        return release(self._quorum, self.queues, hold, self._quorum.wait_ns(ttl_ms))
+        return release(self._quorum, hold, self._quorum.wait_ns(ttl_ms))
 
     def releasing_nowait(self, hold: Hold, released_lock: object) -> Steps:
         """Return the steps of a release that does not wait; the lock is notified if it had been lost before."""
-        return release_nowait(self._quorum, self.queues, hold, released_lock)
+        return release_nowait(self._quorum, hold, released_lock)
 
     def locked(self, hold: Hold, ttl_ms: int) -> Steps:
         """Return the steps that ask the masters whether anybody holds a name."""
@@ -170,7 +168,7 @@ class Session:
 
     def condition(self, hold: Hold, key: bytes, ttl_ms: int) -> CallQueue:
         """Return the waiters of the condition with this key, for the lock of a hold."""
-        return CallQueue(self._quorum, self.queues, hold, key, ttl_ms)
+        return CallQueue(self._quorum, hold, key, ttl_ms)
 
     def awaiting_call(self, waiter: Waiter, timeout: float | None) -> Steps:
         """Return the steps that wait for a call; `timeout` is in seconds, None is for ever."""
@@ -178,7 +176,7 @@ class Session:
 
     def counts(self, hold: Hold, count: int, ttl_ms: int) -> Counts:
         """Return one use of a latch that opens after `count` counts."""
-        return Counts(self._quorum, self.queues, hold, count, ttl_ms)
+        return Counts(self._quorum, hold, count, ttl_ms)
 
     def awaiting_counts(self, counts: Counts, timeout: float | None) -> Steps:
         """Return the steps that wait until a latch is open; `timeout` is as for `awaiting_call`."""
@@ -186,15 +184,15 @@ class Session:
 
     def acquiring_many(self, holds: list[Hold], ticket: object, ttl_ms: int) -> Steps:
         """Return the steps that try once to win each of many locks."""
-        return batch.acquire_many(self._quorum, self.queues, holds, ticket, ttl_ms)
+        return batch.acquire_many(self._quorum, holds, ticket, ttl_ms)
 
     def acquiring_all(self, holds: list[Hold], ticket: object, ttl_ms: int, timeout: float | None) -> Steps:
         """Return the steps that win all of many locks, or none; the timeout is as for `acquiring`."""
-        return batch.acquire_all(self._quorum, self.queues, holds, ticket, ttl_ms, self._give_up_ns(timeout))
+        return batch.acquire_all(self._quorum, holds, ticket, ttl_ms, self._give_up_ns(timeout))
 
     def releasing_many(self, holds: list[Hold], ttl_ms: int, errors: dict[int, LockError]) -> Steps:
         """Return the steps that release many locks and wait for the answers; errors go into a dict by place."""
-        return batch.release_many(self._quorum, self.queues, holds, self._quorum.wait_ns(ttl_ms), errors)
+        return batch.release_many(self._quorum, holds, self._quorum.wait_ns(ttl_ms), errors)
 
     def together(self, many: list[Steps], errors: dict[int, LockError]) -> Steps:
         """Return the steps of many calls at once; errors go into a dict by place."""

@@ -1,4 +1,4 @@
-"""The figures of a client, from what its quorum, its queues and its guard know; no I/O."""
+"""The figures of a client, from what its quorum and its guard know; no I/O."""
 
 from __future__ import annotations
 
@@ -10,33 +10,32 @@ from ..health import Health
 from ..quorum.claim import ASKING, WAITING
 from ..quorum.counting import figures_of
 from ..quorum.quorum import Quorum
-from ..quorum.waiting.queues import WaitQueues
 from ..stats import MasterStats, Stats, sum_of
 
 if TYPE_CHECKING:
     from ..quorum.figures import Figures
 
 
-def stats_of(quorum: Quorum, queues: WaitQueues, masters: tuple[MasterStats, ...]) -> Stats:
+def stats_of(quorum: Quorum, masters: tuple[MasterStats, ...]) -> Stats:
     """Return the figures of a client.
 
     Args:
         masters: the figures of its masters.
     """
-    held, waiting = _present(quorum, queues)
+    held, waiting = _present(quorum)
     groups = {
         name: figures.stats(held[figures], waiting[figures]) for name, figures in list(quorum.groups.by_name.items())
     }
     return Stats(**sum_of(list(groups.values())), groups=groups, masters=masters)
 
 
-def _present(quorum: Quorum, queues: WaitQueues) -> tuple[Counter[Figures], Counter[Figures]]:
+def _present(quorum: Quorum) -> tuple[Counter[Figures], Counter[Figures]]:
     """Count the locks of each group that are held, and the acquires that are under way."""
     held: Counter[Figures] = Counter()
     waiting: Counter[Figures] = Counter()
     now_ns = quorum.clock.now()
-    queued = [entry.hold for queue in list(queues.by_key.values()) for entry in list(queue.entries)]
-    for hold in {*queues.holds(), *queued}:
+    queued = [entry.hold for queue in list(quorum.queues.by_key.values()) for entry in list(queue.entries)]
+    for hold in {*quorum.queues.holds(), *queued}:
         figures = figures_of(quorum, hold)
         if hold.held(now_ns):
             held[figures] += 1

@@ -31,7 +31,7 @@ class Refusal:
         self._waited = waited
         self._names = names
         heads = self._driver.queues.heads
-        local = [(hold, heads.get(hold.key), local_holder(shared.quorum, self._driver.queues, hold)) for hold in holds]
+        local = [(hold, heads.get(hold.key), local_holder(shared.quorum, hold)) for hold in holds]
         # What this client holds itself, and whether it is in this thread.
         self._local = [
             (hold, found, head is not None and head.ticket == threading.get_ident())

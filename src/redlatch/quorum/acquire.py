@@ -21,17 +21,15 @@ from .hold import Hold
 from .inquiry import name_holder
 from .quorum import Quorum
 from .waiting.in_queue import reach_the_head
-from .waiting.queues import WaitQueues
 
 
-def acquire(quorum: Quorum, queues: WaitQueues, hold: Hold, ttl_ms: int, give_up_ns: int | None) -> Steps:
+def acquire(quorum: Quorum, hold: Hold, ttl_ms: int, give_up_ns: int | None) -> Steps:
     """Try until the lock is won or the time is over. Every attempt has a new token, and is undone unless it has won.
 
     If another hold of this client is the head of the name's queue, this one waits in the queue, and may get the lease
     of that hold. The thread or task that calls this function owns the lock, even if another one runs the iterator.
 
     Args:
-        queues: the queues of this client.
         hold: a hold that the caller has claimed. In the end it is HELD or FREE. If the iterator raises, the caller
             abandons it and has it leave the queue.
         ttl_ms: the time to live on the masters.
@@ -45,7 +43,7 @@ def acquire(quorum: Quorum, queues: WaitQueues, hold: Hold, ttl_ms: int, give_up
         AlreadyHeld: the calling thread or task would wait for itself.
     """
     until_ns = UNBOUNDED if give_up_ns is None else give_up_ns
-    return new_acquiring(quorum, queues, hold, ttl_ms, until_ns)  # type: ignore[return-value]
+    return new_acquiring(quorum, hold, ttl_ms, until_ns)  # type: ignore[return-value]
 
 
 class Acquiring:
@@ -63,16 +61,14 @@ class Acquiring:
         "_caller",
         "_hold",
         "_kind",
-        "_queues",
         "_quorum",
         "_rest",
         "_ttl_ms",
         "_until_ns",
     )
 
-    def _begin(self, quorum: Quorum, queues: WaitQueues, hold: Hold, ttl_ms: int, until_ns: int) -> None:
+    def _begin(self, quorum: Quorum, hold: Hold, ttl_ms: int, until_ns: int) -> None:
         self._quorum = quorum
-        self._queues = queues
         self._hold = hold
         self._kind = hold.kind
         self._ttl_ms = ttl_ms
@@ -106,14 +102,14 @@ class Acquiring:
 
     def _reach(self) -> bool:
         """Begin the acquire; return whether the hold may ask the masters at once."""
-        quorum, queues, hold, kind = self._quorum, self._queues, self._hold, self._kind
+        quorum, hold, kind = self._quorum, self._hold, self._kind
         hold.to_waiting()
         kind.begin(quorum, hold, self._caller)
         started = quorum.clock.now()
-        self._attempt = new_attempt(quorum, queues, hold, self._ttl_ms, self._until_ns, started)
+        self._attempt = new_attempt(quorum, hold, self._ttl_ms, self._until_ns, started)
         # Without time, a hold that shares the lock asks once, whoever is at the head.
         alone = not kind.enters_queue or (kind.shares and started >= self._until_ns)
-        return (alone and queues.note_beside(hold, started)) or queues.become_head(hold, started)
+        return (alone and quorum.queues.note_beside(hold, started)) or quorum.queues.become_head(hold, started)
 
     def _ask(self, started_ns: int) -> Ballot | None:
         """Begin an attempt; return the ballot that is sent ahead of it, if any."""
@@ -121,17 +117,17 @@ class Acquiring:
             self._ballot = self._attempt.begin(started_ns)
             self._ahead = self._kind.ahead()
         except BaseException:
-            self._kind.end_watch(self._queues, self._hold.key)
+            self._kind.end_watch(self._quorum, self._hold.key)
             raise
         return self._ahead
 
     def _wait_and_ask(self) -> Steps:
         """Reach the head of the queue first."""
         try:
-            reached = yield from reach_the_head(self._quorum, self._queues, self._hold, self._ttl_ms, self._until_ns)
+            reached = yield from reach_the_head(self._quorum, self._hold, self._ttl_ms, self._until_ns)
         except LockBusy as busy:
             self._attempt.count_refusal(True)
-            yield from name_holder(self._quorum, self._queues, self._hold, busy, self._until_ns)
+            yield from name_holder(self._quorum, self._hold, busy, self._until_ns)
             raise
         except QuorumUnavailable:
             self._attempt.count_outage()
@@ -173,7 +169,7 @@ class Acquiring:
                     self._attempt.undone()
                 if self._attempt.over:
                     # Before `end`: from then on another thread may acquire through this lock object, and wait.
-                    self._kind.end_watch(self._queues, self._hold.key)
+                    self._kind.end_watch(self._quorum, self._hold.key)
                     self._ballot = None
                     break
                 if self._attempt.waits:
@@ -182,7 +178,7 @@ class Acquiring:
                     yield Pause(pause_ns)
                 self._ask(self._quorum.clock.now())
         except BaseException:
-            self._kind.end_watch(self._queues, self._hold.key)
+            self._kind.end_watch(self._quorum, self._hold.key)
             raise
         self._attempt.end()
 
@@ -192,10 +188,10 @@ class Acquiring:
             self._rest.close()
         # Also behind the generator: an interrupt before its first line, and it ends nothing.
         if self._ballot is not None and self._rest is not ENDED:
-            self._kind.end_watch(self._queues, self._hold.key)
+            self._kind.end_watch(self._quorum, self._hold.key)
         if self._attempt is None:
             # The client was connecting.
-            self._attempt = new_attempt(self._quorum, self._queues, self._hold, self._ttl_ms, self._until_ns, 0)
+            self._attempt = new_attempt(self._quorum, self._hold, self._ttl_ms, self._until_ns, 0)
         self._attempt.count_break()
 
     def throw(self, error: BaseException) -> NoReturn:
@@ -204,8 +200,8 @@ class Acquiring:
         raise error
 
 
-def new_acquiring(quorum: Quorum, queues: WaitQueues, hold: Hold, ttl_ms: int, until_ns: int) -> Acquiring:
+def new_acquiring(quorum: Quorum, hold: Hold, ttl_ms: int, until_ns: int) -> Acquiring:
     """Return the effects of an acquire until `until_ns`. A function costs less than a constructor."""
     acquiring: Acquiring = Acquiring.__new__(Acquiring)
-    acquiring._begin(quorum, queues, hold, ttl_ms, until_ns)
+    acquiring._begin(quorum, hold, ttl_ms, until_ns)
     return acquiring

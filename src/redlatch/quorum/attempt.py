@@ -23,14 +23,13 @@ from .hold import Hold
 from .outage import Outage
 from .outcome import broke, granted, is_final, may_heal, no_quorum, repeated
 from .quorum import Quorum
-from .waiting.queues import WaitQueues
 
 
 class Attempt:
     """One attempt after the other on one lock; `new_attempt` makes them.
 
     Attributes:
-        quorum, queues, hold, ttl_ms: as for `acquire`.
+        quorum, hold, ttl_ms: as for `acquire`.
         until_ns: the end of the caller's timeout; 0 if it had ended when the acquire began.
         started_ns: the time at which the last attempt began.
         wait_ns: how long the last attempt waits for answers.
@@ -61,7 +60,6 @@ class Attempt:
         "now_ns",
         "over",
         "pauses",
-        "queues",
         "quorum",
         "started_ns",
         "ttl_ms",
@@ -70,9 +68,8 @@ class Attempt:
         "waits",
     )
 
-    def _begin(self, quorum: Quorum, queues: WaitQueues, hold: Hold, ttl_ms: int, until_ns: int, began_ns: int) -> None:
+    def _begin(self, quorum: Quorum, hold: Hold, ttl_ms: int, until_ns: int, began_ns: int) -> None:
         self.quorum = quorum
-        self.queues = queues
         self.hold = hold
         self._kind = hold.kind
         self._figures = figures_of(quorum, hold)
@@ -101,9 +98,9 @@ class Attempt:
         end = self._rides_until_ns or self.until_ns
         wait = quorum.wait_within(self.ttl_ms, end - started_ns if end else UNBOUNDED)
         until = min(deadline, started_ns + wait)
-        ballot = self.hold.attempt(quorum, self.queues, self.ttl_ms, started_ns, deadline, until)
+        ballot = self.hold.attempt(quorum, self.ttl_ms, started_ns, deadline, until)
         if self._first >= 0:
-            ballot.ask_only(self._first, started_ns + quorum.lone_ns(wait, self.queues.first_master.round_ns))
+            ballot.ask_only(self._first, started_ns + quorum.lone_ns(wait, self.quorum.queues.first_master.round_ns))
         ballot.behind = self._kind.behind()
         self.started_ns = started_ns
         self.wait_ns = wait
@@ -134,21 +131,21 @@ class Attempt:
         # The clock is read after the last vote that counts. Votes that come later do not count.
         now = quorum.clock.now()
         self.now_ns = now
-        if not granted(quorum, self.queues, hold, won, self._deadline_ns, now):
+        if not granted(quorum, hold, won, self._deadline_ns, now):
             self._doubted = self._doubted + 1 if won and quorum.doubts.cover(hold.lease.since_ns) else 0
             return False
-        if self.queues.outages:
-            self.queues.end_outage(hold.key)
+        if self.quorum.queues.outages:
+            self.quorum.queues.end_outage(hold.key)
         # Before the hold is HELD: from then on another thread may release it, and acquire it again.
-        kind.end_watch(self.queues, hold.key)
+        kind.end_watch(self.quorum, hold.key)
         hold.won_ns = now
         hold.keep(now - self.started_ns)
         self.count_win(now)
         kind.won(quorum, hold)
-        self.queues.overtake(quorum, hold, now)
-        if (kind.shares and kind.enters_queue) or (hold.token_exposed and hold.key in self.queues.by_key):
-            self.queues.note_beside(hold, now)
-            self.queues.leave(hold, now, False)
+        self.quorum.queues.overtake(quorum, hold, now)
+        if (kind.shares and kind.enters_queue) or (hold.token_exposed and hold.key in self.quorum.queues.by_key):
+            self.quorum.queues.note_beside(hold, now)
+            self.quorum.queues.leave(hold, now, False)
         return True
 
     def reopen_for_all(self) -> bool:
@@ -181,13 +178,13 @@ class Attempt:
             # Another outage is ridden out anew.
             self._rides_until_ns = 0
             self._outage = None
-            self.queues.end_outage(self.hold.key)
+            self.quorum.queues.end_outage(self.hold.key)
         self.waits = not (self._first_silent or heeded or failures)
         self._again = self._again + heeded
         if kind.asks_one_first and self._first < 0:
-            self.queues.first_master.round_ns = self.now_ns - self.started_ns
+            self.quorum.queues.first_master.round_ns = self.now_ns - self.started_ns
         if self._first_silent:
-            self.queues.first_master.deprioritise(self._first, self.now_ns)
+            self.quorum.queues.first_master.deprioritise(self._first, self.now_ns)
             self._first = -1
         # All masters that were asked have refused.
         refused = not self._split and ballot.no >= ballot.size
@@ -204,7 +201,7 @@ class Attempt:
         quorum, hold, outage = self.quorum, self.hold, self._outage
         error = no_quorum("acquire", quorum, hold, ballot, self.now_ns - self.started_ns)
         if outage is None:
-            outage = self._outage = self.queues.note_outage(hold, Outage(self.started_ns, error))
+            outage = self._outage = self.quorum.queues.note_outage(hold, Outage(self.started_ns, error))
             self._rides_until_ns = outage.rides_until_ns(quorum.patience_ns, self._began_ns, self.until_ns)
         outage.error = error
         if self.now_ns < max(self._rides_until_ns, min(quorum.moving_ns, self.until_ns)) and may_heal(ballot):
@@ -219,7 +216,7 @@ class Attempt:
 
     def undone(self) -> None:
         """Note that the undo was sent."""
-        self._kind.undone(self.quorum, self.queues, self.hold.key, self._ballot)
+        self._kind.undone(self.quorum, self.hold.key, self._ballot)
 
     def end(self) -> None:
         """Give up. The watch of the acquire has ended (`Kind.end_watch`).
@@ -228,7 +225,7 @@ class Attempt:
             QuorumUnavailable: too many masters failed.
         """
         hold, now = self.hold, self.now_ns
-        self.queues.leave(hold, now, False)
+        self.quorum.queues.leave(hold, now, False)
         hold.free()
         if self._outage is None:
             self.count_refusal(self.until_ns <= self._began_ns)
@@ -284,11 +281,11 @@ class Attempt:
     def reached(self) -> None:
         """Let the next attempt ask one master first, because rivals may try at the same time."""
         if self._kind.asks_one_first:
-            self._first = self.queues.first_master.first_of(self.quorum, self.hold.key, self.now_ns)
+            self._first = self.quorum.queues.first_master.first_of(self.quorum, self.hold.key, self.now_ns)
 
 
-def new_attempt(quorum: Quorum, queues: WaitQueues, hold: Hold, ttl_ms: int, until_ns: int, began_ns: int) -> Attempt:
+def new_attempt(quorum: Quorum, hold: Hold, ttl_ms: int, until_ns: int, began_ns: int) -> Attempt:
     """Return the attempts of an acquire that began at `began_ns`. A function costs less than a constructor."""
     attempt: Attempt = Attempt.__new__(Attempt)
-    attempt._begin(quorum, queues, hold, ttl_ms, until_ns, began_ns)
+    attempt._begin(quorum, hold, ttl_ms, until_ns, began_ns)
     return attempt

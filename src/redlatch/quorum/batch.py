@@ -23,7 +23,6 @@ from .outage import Outage
 from .outcome import end_release, granted, is_final, no_quorum
 from .quorum import Quorum
 from .waiting.contention import wait_for_change
-from .waiting.queues import WaitQueues
 
 # The number of locks that are under way at once. It is well below the number of replies that a master may owe.
 BATCH = 1024
@@ -32,13 +31,12 @@ BATCH = 1024
 PART = 256
 
 
-def acquire_many(quorum: Quorum, queues: WaitQueues, holds: list[Hold], ticket: object, ttl_ms: int) -> Steps:
+def acquire_many(quorum: Quorum, holds: list[Hold], ticket: object, ttl_ms: int) -> Steps:
     """Make one attempt on each lock.
 
     An attempt is undone unless it has won. If connections broke during an attempt, a second one follows.
 
     Args:
-        queues: the queues of this client.
         holds: holds that are FREE. When this returns, each is HELD or FREE.
         ticket: the ticket that claims the holds. If the generator is interrupted or raises, the caller abandons them.
         ttl_ms: the time to live on the masters.
@@ -46,13 +44,12 @@ def acquire_many(quorum: Quorum, queues: WaitQueues, holds: list[Hold], ticket: 
     Raises:
         QuorumUnavailable: two attempts in a row on one lock had no verdict, because too many masters failed.
     """
-    steps = _attempt_on_each(quorum, queues, holds, ticket, ttl_ms, UNBOUNDED, True)
+    steps = _attempt_on_each(quorum, holds, ticket, ttl_ms, UNBOUNDED, True)
     return CountedSteps(steps, quorum, holds, 0)  # type: ignore[return-value]
 
 
 def _attempt_on_each(
     quorum: Quorum,
-    queues: WaitQueues,
     holds: list[Hold],
     ticket: object,
     ttl_ms: int,
@@ -71,30 +68,28 @@ def _attempt_on_each(
         trying: list[Hold] = holds[first : first + BATCH]
         for hold in trying:
             hold.claim(ticket)
-        broken = yield from _try_each(quorum, queues, trying, ttl_ms, left_ns, notifies, 1)
+        broken = yield from _try_each(quorum, trying, ttl_ms, left_ns, notifies, 1)
         if broken:
-            yield from _try_each(quorum, queues, broken, ttl_ms, left_ns, notifies, 2)
+            yield from _try_each(quorum, broken, ttl_ms, left_ns, notifies, 2)
 
 
-def acquire_all(
-    quorum: Quorum, queues: WaitQueues, holds: list[Hold], ticket: object, ttl_ms: int, give_up_ns: int | None
-) -> Steps:
+def acquire_all(quorum: Quorum, holds: list[Hold], ticket: object, ttl_ms: int, give_up_ns: int | None) -> Steps:
     """Try until all locks are won or the time is over. Hold no lock while waiting for the others.
 
     Args:
         holds: holds that are FREE. When this returns, all are HELD or all are FREE.
-        queues, ticket, ttl_ms: as for `acquire_many`.
+        ticket, ttl_ms: as for `acquire_many`.
         give_up_ns: when to stop trying; None is never.
 
     Raises:
         QuorumUnavailable: too many masters failed, for longer than the client has patience.
     """
     until = UNBOUNDED if give_up_ns is None else give_up_ns
-    steps = _win_all(quorum, queues, holds, ticket, ttl_ms, until)
+    steps = _win_all(quorum, holds, ticket, ttl_ms, until)
     return CountedSteps(steps, quorum, holds, until)  # type: ignore[return-value]
 
 
-def _win_all(quorum: Quorum, queues: WaitQueues, holds: list[Hold], ticket: object, ttl_ms: int, until: int) -> Steps:
+def _win_all(quorum: Quorum, holds: list[Hold], ticket: object, ttl_ms: int, until: int) -> Steps:
     """Try until all locks are won or the time is over."""
     hold: Hold
     called = quorum.clock.now()
@@ -102,7 +97,7 @@ def _win_all(quorum: Quorum, queues: WaitQueues, holds: list[Hold], ticket: obje
     rides_until = attempts = 0
     while True:
         began = quorum.clock.now()
-        rides_until = yield from _try_all(quorum, queues, holds, ticket, ttl_ms, called, until, rides_until)
+        rides_until = yield from _try_all(quorum, holds, ticket, ttl_ms, called, until, rides_until)
         now = quorum.clock.now()
         refused: list[Hold] = [hold for hold in holds if not hold.held(now)]
         if not refused:
@@ -110,7 +105,7 @@ def _win_all(quorum: Quorum, queues: WaitQueues, holds: list[Hold], ticket: obje
         won: list[Hold] = [hold for hold in holds if hold.state == HELD]
         if won:
             yield Send([quorum.ballot(hold.releasing()) for hold in won])
-        let_go(queues, won)
+        let_go(quorum, won)
         if rides_until:
             pause_until = now + quorum.retry.courtesy_ns(quorum.random())
             # During a handover it goes on although its patience is over.
@@ -119,16 +114,15 @@ def _win_all(quorum: Quorum, queues: WaitQueues, holds: list[Hold], ticket: obje
         if now >= until:
             # Some masters may have had these keys for us. They push no change that this client makes itself.
             for hold in refused:
-                queues.watches.notify(hold.key)
+                quorum.queues.watches.notify(hold.key)
             return
         wait = quorum.wait_ns(ttl_ms)
-        waited = yield from wait_for_change(quorum, queues, refused[0].key, now - began, wait, attempts, until)
+        waited = yield from wait_for_change(quorum, refused[0].key, now - began, wait, attempts, until)
         attempts = 0 if waited else attempts + 1
 
 
 def _try_all(
     quorum: Quorum,
-    queues: WaitQueues,
     holds: list[Hold],
     ticket: object,
     ttl_ms: int,
@@ -146,7 +140,7 @@ def _try_all(
     began = quorum.clock.now()
     left = (rides_until_ns or until_ns) - began if until_ns else UNBOUNDED
     try:
-        yield from _attempt_on_each(quorum, queues, holds, ticket, ttl_ms, left, False)
+        yield from _attempt_on_each(quorum, holds, ticket, ttl_ms, left, False)
         return 0
     except QuorumUnavailable as error:
         now = quorum.clock.now()
@@ -159,11 +153,11 @@ def _try_all(
     return rides_until_ns
 
 
-def let_go(queues: WaitQueues, holds: list[Hold]) -> None:
+def let_go(quorum: Quorum, holds: list[Hold]) -> None:
     """Free holds whose releases were sent, and wake the waiters of this client for their names."""
     for hold in holds:
         hold.free()
-        queues.watches.notify(hold.key)
+        quorum.queues.watches.notify(hold.key)
 
 
 def free_lost(holds: list[Hold], ticket: object) -> None:
@@ -174,7 +168,7 @@ def free_lost(holds: list[Hold], ticket: object) -> None:
 
 
 def _try_each(
-    quorum: Quorum, queues: WaitQueues, holds: list[Hold], ttl_ms: int, left_ns: int, notifies: bool, number: int
+    quorum: Quorum, holds: list[Hold], ttl_ms: int, left_ns: int, notifies: bool, number: int
 ) -> Generator[Effect, None, list[Hold]]:
     """Make attempt number `number` (1 or 2) on each hold; return the holds to try again because connections broke."""
     hold: Hold
@@ -185,10 +179,10 @@ def _try_each(
     until = min(deadline, started + quorum.wait_within(ttl_ms, left_ns))
     for begin in range(0, len(holds), PART):
         some: list[Hold] = holds[begin : begin + PART]
-        part: list[Ballot] = [hold.attempt(quorum, queues, ttl_ms, started, deadline, until) for hold in some]
+        part: list[Ballot] = [hold.attempt(quorum, ttl_ms, started, deadline, until) for hold in some]
         asked += part
         # Before a byte leaves: a client that closes finds its holds here.
-        queues.beside.note(some, started)
+        quorum.queues.beside.note(some, started)
         yield Send(part)
     yield asked
     ballot: Ballot
@@ -203,7 +197,7 @@ def _try_each(
     failure: QuorumUnavailable | None = None
     for place in range(len(holds)):
         hold, ballot = holds[place], asked[place]
-        if granted(quorum, queues, hold, won[place], deadline, now):
+        if granted(quorum, hold, won[place], deadline, now):
             hold.won_ns = now
             hold.keep(now - started)
             continue
@@ -224,7 +218,7 @@ def _try_each(
         hold.free()
     if notifies:
         for key in stirred:
-            queues.watches.notify(key)
+            quorum.queues.watches.notify(key)
     if failure is not None:
         raise failure
     return broken
@@ -235,13 +229,10 @@ def tickets(holds: list[Hold]) -> list[object]:
     return [hold.ticket for hold in holds]
 
 
-def release_many(
-    quorum: Quorum, queues: WaitQueues, holds: list[Hold], wait_ns: int, errors: dict[int, LockError]
-) -> Steps:
+def release_many(quorum: Quorum, holds: list[Hold], wait_ns: int, errors: dict[int, LockError]) -> Steps:
     """Delete each key on every master that has it with our token, and wait for the answers of a quorum.
 
     Args:
-        queues: the queues of this client.
         holds: the holds to release.
         wait_ns: how long to wait for answers.
         errors: receives the errors that `release` would raise, by place in `holds`.
@@ -268,9 +259,9 @@ def release_many(
                     part.append(quorum.ballot(command, started + wait_ns))
                 asked += part
                 yield Send(part)
-            if queues.heads or queues.watches.by_key:
+            if quorum.queues.heads or quorum.queues.watches.by_key:
                 for place, _, _ in going:
-                    queues.leave(holds[place], started, False)
+                    quorum.queues.leave(holds[place], started, False)
             yield asked
             going = _end_releases(quorum, holds, going, asked, started, errors)
 

@@ -33,7 +33,6 @@ from .hold import Hold
 from .lease import new_lease
 from .outcome import is_final, loss, no_quorum, why_lost
 from .quorum import Quorum
-from .waiting.queues import WaitQueues
 from .waiting.watches import Watch, new_watch
 
 # For how long the masters keep calls, in milliseconds. With a smaller `max_ttl` it is that, and the other times shrink
@@ -59,7 +58,7 @@ class CallQueue:
     """The waiters of one condition, as one lock object sees them. Each wait has its own `Waiter`.
 
     Args:
-        quorum, queues: those of the client.
+        quorum: of the client.
         hold: the hold of the lock.
         key: the key of the condition on the masters.
         ttl_ms: the time to live of the lock, in milliseconds.
@@ -69,11 +68,10 @@ class CallQueue:
         limit_ns: how long a waiter may be without answers of a quorum, and how long a notify may take.
     """
 
-    __slots__ = ("_last", "hold", "keep_ms", "key", "keys", "limit_ns", "queues", "quorum", "ttl_ms")
+    __slots__ = ("_last", "hold", "keep_ms", "key", "keys", "limit_ns", "quorum", "ttl_ms")
 
-    def __init__(self, quorum: Quorum, queues: WaitQueues, hold: Hold, key: bytes, ttl_ms: int) -> None:
+    def __init__(self, quorum: Quorum, hold: Hold, key: bytes, ttl_ms: int) -> None:
         self.quorum = quorum
-        self.queues = queues
         self.hold = hold
         self.key = key
         self.keys = [key, key + b"\0calls"]
@@ -143,7 +141,7 @@ class CallQueue:
 
     def _wake_own(self, ballot: Ballot, count: int) -> None:
         """Have waiters of this client ask: the masters push no change that this client makes itself."""
-        watches = self.queues.watches
+        watches = self.quorum.queues.watches
         if count != 1:
             watches.notify(self.key)
             return
@@ -257,7 +255,7 @@ class Waiter:
             self._end_watch()
         yield Send([self._parting(called)])
         if not called:
-            queue.queues.watches.notify(queue.key)
+            queue.quorum.queues.watches.notify(queue.key)
         self.give_up()
         yield Answer(called)
 
@@ -304,15 +302,15 @@ class Waiter:
         key = queue.own_key(self._ticket)
         until_ns = queue.quorum.clock.now() + queue.quorum.wait_ns(queue.ttl_ms)
         self._watch = watch = new_watch(queue.quorum, Called(key), until_ns)
-        queue.queues.watches.add(key, watch)
-        queue.queues.watches.add(queue.key, watch)
+        queue.quorum.queues.watches.add(key, watch)
+        queue.quorum.queues.watches.add(queue.key, watch)
         return watch
 
     def _end_watch(self) -> None:
         watch, queue = self._watch, self._queue
         if watch is not None:
-            queue.queues.watches.remove(queue.own_key(self._ticket), watch)
-            queue.queues.watches.remove(queue.key, watch)
+            queue.quorum.queues.watches.remove(queue.own_key(self._ticket), watch)
+            queue.quorum.queues.watches.remove(queue.key, watch)
             # Last: after an interrupt this is done once more.
             self._watch = None
 

@@ -5,7 +5,7 @@ Compiled as `redlatch._c.quorum.hold`, too (see `redlatch._c`).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..votes.ballot import Ballot
 from ..votes.commands import Command
@@ -15,7 +15,9 @@ from .claim import ASKING, FREE, HANDED_OFF, HELD, RELEASING, UNCONFIRMED, UNDOI
 from .figures import Figures
 from .kinds.kind import Kind
 from .lease import NO_LEASE, Lease, new_lease
-from .quorum import Quorum
+
+if TYPE_CHECKING:
+    from .quorum import Quorum
 
 # An extension that waits for another one checks again within this time, even in a busy process.
 WANTED_NS = 100 * MILLISECOND
@@ -110,22 +112,19 @@ class Hold(Claim):
         self.token_exposed = False
         self._to_asking()
 
-    def attempt(
-        self, quorum: Quorum, queues: Any, ttl_ms: int, started_ns: int, deadline_ns: int, until_ns: int
-    ) -> Ballot:
+    def attempt(self, quorum: Quorum, ttl_ms: int, started_ns: int, deadline_ns: int, until_ns: int) -> Ballot:
         """Begin an attempt: store its lease, before the first byte with its token leaves, and return its ballot.
 
         Args:
-            queues: the queues of this client.
             ttl_ms: the time to live on the masters.
             started_ns: the time now.
             deadline_ns: until when the holder may act if the attempt wins.
             until_ns: when to stop waiting for votes.
         """
         kind = self.kind
-        lease = kind.lease(quorum, queues, self.key, started_ns, deadline_ns)
+        lease = kind.lease(quorum, self.key, started_ns, deadline_ns)
         self.ask(lease)
-        command = kind.acquiring(quorum, queues, self.key, lease, ttl_ms)
+        command = kind.acquiring(quorum, self.key, lease, ttl_ms)
         command.ttl_ms = ttl_ms
         return quorum.ballot(command, until_ns)
 

@@ -23,7 +23,6 @@ from .effects import Answer, Send, Steps
 from .hold import Hold
 from .outcome import is_final, no_quorum
 from .quorum import Quorum
-from .waiting.queues import WaitQueues
 
 # An acquire that has not won asks who has the lock. It waits for the answers for a tenth of its timeout, within these.
 LEAST_NS, MOST_NS = 10 * MILLISECOND, 100 * MILLISECOND
@@ -99,13 +98,13 @@ def blockers(quorum: Quorum, holds: list[Hold], timeout_ns: int) -> Steps:
     yield Answer([(hold, holder_of(quorum, hold, found)) for hold, found in answers if found is not None])
 
 
-def name_holder(quorum: Quorum, queues: WaitQueues, hold: Hold, error: LockBusy, until_ns: int) -> Steps:
+def name_holder(quorum: Quorum, hold: Hold, error: LockBusy, until_ns: int) -> Steps:
     """Name in the error of a full queue who has the lock: another hold of this client, or a holder elsewhere.
 
     Args:
         until_ns: the end of the timeout of the acquire.
     """
-    found = local_holder(quorum, queues, hold)
+    found = local_holder(quorum, hold)
     if found is None:
         for effect in blockers(quorum, [hold], until_ns - quorum.clock.now()):
             if not isinstance(effect, Answer):
@@ -118,9 +117,9 @@ def name_holder(quorum: Quorum, queues: WaitQueues, hold: Hold, error: LockBusy,
         error.args = (f"{error.args[0]}; {held_by(found)}",)
 
 
-def local_holder(quorum: Quorum, queues: WaitQueues, hold: Hold) -> Holder | None:
+def local_holder(quorum: Quorum, hold: Hold) -> Holder | None:
     """Return the holder if it is another lock object of this client."""
-    head: Hold | None = queues.heads.get(hold.key)
+    head: Hold | None = quorum.queues.heads.get(hold.key)
     now = quorum.clock.now()
     if head is None or head is hold or not head.held(now):
         return None

@@ -28,7 +28,6 @@ from .hold import Hold
 from .lease import new_lease
 from .outcome import is_final, no_quorum
 from .quorum import Quorum
-from .waiting.queues import WaitQueues
 from .waiting.watches import Watch, new_watch
 
 # A waiter asks again after this time, or after a quarter of the ttl if that is less.
@@ -45,7 +44,7 @@ class Counts:
     """One use of a latch: a count, a wait, or a question.
 
     Args:
-        quorum, queues: those of the client.
+        quorum: of the client.
         hold: a hold that is never claimed; it has the name and the key.
         count: how many counts open the latch.
         ttl_ms: for how long the masters keep the latch after its last use, in milliseconds.
@@ -60,7 +59,6 @@ class Counts:
         "_hold",
         "_keys",
         "_last",
-        "_queues",
         "_quorum",
         "_since_ns",
         "_ttl_ms",
@@ -69,9 +67,8 @@ class Counts:
         "mine",
     )
 
-    def __init__(self, quorum: Quorum, queues: WaitQueues, hold: Hold, count: int, ttl_ms: int) -> None:
+    def __init__(self, quorum: Quorum, hold: Hold, count: int, ttl_ms: int) -> None:
         self._quorum = quorum
-        self._queues = queues
         self._hold = hold
         self._keys = [hold.key, hold.key + b"\0open"]
         self._count = self.left = count
@@ -167,7 +164,7 @@ class Counts:
             if answers.count(scripts.OPEN) < quorum.majority:
                 yield from self._vote(what, scripts.LATCH_OPEN, [self._ttl_ms])
             # The masters push no change that this client makes itself.
-            self._queues.watches.notify(self._keys[1])
+            self._quorum.queues.watches.notify(self._keys[1])
 
     def _settled(self, answers: list[int]) -> bool:
         """Note how many counts are missing if the answers say so; return whether they do."""
@@ -225,12 +222,12 @@ class Counts:
         quorum, key = self._quorum, self._keys[1]
         watch = new_watch(quorum, Called(key), quorum.clock.now() + quorum.wait_ns(self._ttl_ms))
         self._watch = watch
-        self._queues.watches.add(key, watch)
+        self._quorum.queues.watches.add(key, watch)
         return watch
 
     def _end_watch(self) -> None:
         if self._watch is not None:
-            self._queues.watches.remove(self._keys[1], self._watch)
+            self._quorum.queues.watches.remove(self._keys[1], self._watch)
             # Last: after an interrupt this is done once more.
             self._watch = None
 

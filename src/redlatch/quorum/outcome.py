@@ -19,10 +19,9 @@ from .hold import Hold
 from .lease import Lease
 from .policy import Doubts
 from .quorum import Quorum
-from .waiting.queues import WaitQueues
 
 
-def granted(quorum: Quorum, queues: WaitQueues, hold: Hold, won: bool, deadline_ns: int, now_ns: int) -> bool:
+def granted(quorum: Quorum, hold: Hold, won: bool, deadline_ns: int, now_ns: int) -> bool:
     """Return whether an attempt has won the lock.
 
     A quorum of yes votes is not enough. The validity must not be over. No vote may be in doubt, because a master may
@@ -33,7 +32,9 @@ def granted(quorum: Quorum, queues: WaitQueues, hold: Hold, won: bool, deadline_
         deadline_ns: when the validity of the attempt ends.
         now_ns: the clock, read after the last vote that counts for `won`. A vote that comes later must not count.
     """
-    return won and now_ns < deadline_ns and not (quorum.doubts.cover(hold.lease.since_ns) or queues.deleted(hold))
+    if not won or now_ns >= deadline_ns or quorum.doubts.cover(hold.lease.since_ns):
+        return False
+    return not quorum.queues.deleted(hold)
 
 
 def is_final(ballot: Ballot, failures: int) -> bool:

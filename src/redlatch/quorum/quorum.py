@@ -14,6 +14,7 @@ from ..votes.units import MILLISECOND, SECOND, UNBOUNDED, Clock, drift_ns, quoru
 from .figures import Groups
 from .policy import Doubts, Fences, Handoff, Retry
 from .tokens import Tokens
+from .waiting.queues import WaitQueues
 
 
 class Quorum:
@@ -37,6 +38,7 @@ class Quorum:
 
     Attributes:
         doubts: the leases that are in doubt.
+        queues: the waiters of this client, by key.
         moving_ns: until when failed attempts wait for a handover to end; 0 if there is none.
         released_ns: when the client ended all its leases, because it was closed; 0 if it has not.
         groups: the figures of all groups of locks.
@@ -61,6 +63,7 @@ class Quorum:
         "moving_ns",
         "order",
         "patience_ns",
+        "queues",
         "random",
         "refuse_late",
         "released_ns",
@@ -107,6 +110,8 @@ class Quorum:
         self.trust_local_holder = trust_local_holder
         self.max_ttl_ms = max_ttl_ms
         self.doubts = Doubts()
+        self.queues = WaitQueues()
+        self.queues.doubts = self.doubts
         self.groups = Groups()
         self.figures = self.groups.named("")
         self.patience_ns = patience_ns

@@ -14,17 +14,15 @@ from .effects import ENDED, Send, Steps
 from .hold import Hold
 from .outcome import end_release, loss, why_lost
 from .quorum import Quorum
-from .waiting.queues import WaitQueues
 
 
-def release(quorum: Quorum, queues: WaitQueues, hold: Hold, wait_ns: int) -> Steps:
+def release(quorum: Quorum, hold: Hold, wait_ns: int) -> Steps:
     """Pass the lock on to the next waiter of this client, or delete its key on every master and wait for a quorum.
 
     A release that was interrupted or that failed may be called again. The command reaches every master that may have
     the key, even if the connection must be made again.
 
     Args:
-        queues: the queues of this client.
         wait_ns: how long to wait for answers.
 
     Raises:
@@ -32,17 +30,16 @@ def release(quorum: Quorum, queues: WaitQueues, hold: Hold, wait_ns: int) -> Ste
         LockLost: before the release the validity was over, or a quorum had forgotten the token.
         QuorumUnavailable: too many masters failed. Their keys are deleted when they are back, or expire.
     """
-    return new_releasing(quorum, queues, hold, wait_ns)  # type: ignore[return-value]
+    return new_releasing(quorum, hold, wait_ns)  # type: ignore[return-value]
 
 
 class Releasing:
     """The effects of one release; `release` makes it."""
 
-    __slots__ = ("_ballot", "_hold", "_late", "_queues", "_quorum", "_resent", "_rest", "_started_ns", "_wait_ns")
+    __slots__ = ("_ballot", "_hold", "_late", "_quorum", "_resent", "_rest", "_started_ns", "_wait_ns")
 
-    def _begin(self, quorum: Quorum, queues: WaitQueues, hold: Hold, wait_ns: int) -> None:
+    def _begin(self, quorum: Quorum, hold: Hold, wait_ns: int) -> None:
         self._quorum = quorum
-        self._queues = queues
         self._hold = hold
         self._wait_ns = wait_ns
         self._started_ns = 0
@@ -70,7 +67,7 @@ class Releasing:
         """Begin the release; return whether its ballot is all that it needs. A lease that is passed on needs none."""
         quorum, hold = self._quorum, self._hold
         self._begin_release()
-        if self._queues.by_key:
+        if self._quorum.queues.by_key:
             if self._handed_off():
                 self._rest = ENDED
             return False
@@ -85,7 +82,7 @@ class Releasing:
     def _handed_off(self) -> bool:
         """Hand the lease off, if a waiter of this client takes it; return whether one has."""
         quorum, hold = self._quorum, self._hold
-        if self._late or self._resent or not self._queues.hand_off(quorum, hold, self._started_ns):
+        if self._late or self._resent or not self._quorum.queues.hand_off(quorum, hold, self._started_ns):
             return False
         figures = figures_of(quorum, hold)
         figures.hand_offs = figures.hand_offs + 1
@@ -95,7 +92,7 @@ class Releasing:
 
     def _ended(self) -> bool:
         """Leave the queue after the votes; return whether the release is over. Else it must be sent again."""
-        self._queues.leave(self._hold, self._started_ns, False)
+        self._quorum.queues.leave(self._hold, self._started_ns, False)
         return self._judge()
 
     def _judge(self) -> bool:
@@ -114,9 +111,9 @@ class Releasing:
         while True:
             self._ballot = self._quorum.ballot(command, self._started_ns + self._wait_ns)
             # The release is sent before `leave` calls the next waiter. So the commands of that waiter follow it.
-            if self._queues.by_key:
+            if self._quorum.queues.by_key:
                 yield Send([self._ballot])
-                self._queues.leave(self._hold, self._started_ns, not self._late)
+                self._quorum.queues.leave(self._hold, self._started_ns, not self._late)
                 yield [self._ballot]
                 over = self._judge()
             else:
@@ -128,7 +125,7 @@ class Releasing:
     def send_only(self, released_lock: object) -> Steps:
         """Send the release, and do not wait for votes."""
         self._begin_release()
-        if self._queues.by_key and self._handed_off():
+        if self._quorum.queues.by_key and self._handed_off():
             return
         command = self._hold.unanswered if self._resent else self._hold.releasing()
         self._ballot = self._quorum.ballot(command)
@@ -136,7 +133,7 @@ class Releasing:
             self._ballot.released_lock = released_lock
             self._ballot.released_lease = self._hold.lease
         yield Send([self._ballot])
-        self._queues.leave(self._hold, self._started_ns, not self._late)
+        self._quorum.queues.leave(self._hold, self._started_ns, not self._late)
         why = why_lost(self._quorum, self._hold, True) if self._late else ""
         count_end(self._quorum, self._hold, self._started_ns, why)
         self._hold.free()
@@ -154,22 +151,21 @@ class Releasing:
         raise error
 
 
-def release_nowait(quorum: Quorum, queues: WaitQueues, hold: Hold, released_lock: object) -> Steps:
+def release_nowait(quorum: Quorum, hold: Hold, released_lock: object) -> Steps:
     """Release without waiting for answers: `release(wait=False)`.
 
     Args:
-        queues: the queues of this client.
         released_lock: the lock object. The driver reports it as lost if a quorum refuses the release.
 
     Raises:
         NotOwned: the lock is not held, or another thread is releasing it.
         LockLost: the validity was over before the release.
     """
-    return new_releasing(quorum, queues, hold, 0).send_only(released_lock)
+    return new_releasing(quorum, hold, 0).send_only(released_lock)
 
 
-def new_releasing(quorum: Quorum, queues: WaitQueues, hold: Hold, wait_ns: int) -> Releasing:
+def new_releasing(quorum: Quorum, hold: Hold, wait_ns: int) -> Releasing:
     """Return a new Releasing. A function costs less than a constructor."""
     releasing: Releasing = Releasing.__new__(Releasing)
-    releasing._begin(quorum, queues, hold, wait_ns)
+    releasing._begin(quorum, hold, wait_ns)
     return releasing

@@ -42,7 +42,6 @@ class UpkeepSchedule:
 
     Args:
         quorum: of the client.
-        watches: the watches of its waiters.
 
     Attributes:
         keys: the keys of held locks that are watched.
@@ -50,9 +49,9 @@ class UpkeepSchedule:
         lost: the losses that are to be reported. The events of the locks are set already.
     """
 
-    def __init__(self, quorum: Quorum, watches: Any) -> None:
+    def __init__(self, quorum: Quorum) -> None:
         self._quorum = quorum
-        self.keys = KeyWatches(watches)
+        self.keys = KeyWatches(quorum.queues.watches)
         self.longest_ns = LONGEST_NS
         self._heartbeat_ns = 0
         # When `due` was last called.

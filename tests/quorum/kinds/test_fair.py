@@ -23,7 +23,7 @@ class Waiter:
         self.play = play
         self.wall = NOW_US
         policies = play.build.module("quorum.quorum")
-        self.quorum = policies.Quorum(
+        self.quorum = play.quorum = policies.Quorum(
             masters=play.quorum.masters,
             drift_factor=0.01,
             attempt_ns=None,
@@ -38,7 +38,7 @@ class Waiter:
         self.me = self.quorum.tokens.client_token()
         self.key = KEY + WAITER + self.me
         self.hold.claim(play.ticket)
-        self.steps = play.acquire_module.acquire(self.quorum, play.queues, self.hold, TTL_MS, None)
+        self.steps = play.acquire_module.acquire(self.quorum, self.hold, TTL_MS, None)
 
     def asks(self, effect: Any) -> ScriptCall:
         """Return the call of an attempt."""
@@ -137,7 +137,7 @@ def test_after_a_long_wait_in_the_queue_of_the_client_the_first_ticket_is_a_fres
     waiter.kind.begin(waiter.quorum, waiter.hold, None)
     waiter.wall += SECOND
     lease = waiter.play.build.module("quorum.lease").new_lease(b"token", 0, 0)
-    command = waiter.kind.acquiring(waiter.quorum, waiter.play.queues, KEY, lease, TTL_MS)
+    command = waiter.kind.acquiring(waiter.quorum, KEY, lease, TTL_MS)
     # It is still accepted as simultaneous with the newest one.
     assert int(script_call(command).arguments[3]) == waiter.wall - SKEW_US // 2
 
@@ -194,8 +194,8 @@ def test_a_wait_that_is_interrupted_leaves_no_watch(waiter: Waiter, how: str) ->
 
 
 def test_an_undo_ends_the_watch_so_that_the_next_wait_asks_again(play: Play) -> None:
-    play.queues.crowd(KEY)
     waiter = Waiter(play)
+    play.queues.crowd(KEY)
     first, _, _ = waiter.attempt()
     first.yes, first.failed = 1, 1
     waiter.refuse(first, 0, 0, 0)
@@ -222,8 +222,8 @@ def test_a_waiter_that_kept_its_place_says_when_its_ticket_has_changed(waiter: W
 def test_on_a_crowded_key_the_first_attempt_already_asks_to_be_called(
     implementation: impl.Implementation, play: Play
 ) -> None:
-    play.queues.crowd(KEY)
     waiter = Waiter(play)
+    play.queues.crowd(KEY)
     first, _, _ = waiter.attempt()
     assert (type(first.behind.command).__name__, first.behind.command.key) == ("Called", waiter.key)
     waiter.refuse(first, 0, 0, 0, 0, 0)

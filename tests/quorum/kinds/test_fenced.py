@@ -22,7 +22,7 @@ def fenced(play: Play, implementation: impl.Implementation) -> Play:
 def begun(play: Play) -> tuple[Any, Any]:
     """Begin an acquire with one attempt; return its steps and its first ballot."""
     play.hold.claim(play.ticket)
-    steps = play.acquire_module.acquire(play.quorum, play.queues, play.hold, TTL_MS, BEGINNING)
+    steps = play.acquire_module.acquire(play.quorum, play.hold, TTL_MS, BEGINNING)
     return steps, next(steps)
 
 
@@ -193,10 +193,10 @@ def test_a_second_round_above_the_clock_takes_no_numbers_for_later_holders(fence
     waiting.state = fenced.claims.WAITING
     assert not fenced.queues.become_head(waiting, fenced.now)
     fenced.queues.join(fenced.quorum, queues.QueueEntry(waiting, fenced.now + SECOND), fenced.now)
-    lease = fenced.hold.kind.lease(fenced.quorum, fenced.queues, KEY, fenced.now, fenced.now + SECOND)
+    lease = fenced.hold.kind.lease(fenced.quorum, KEY, fenced.now, fenced.now + SECOND)
     assert lease.fence_end > lease.fence
     fenced.hold.lease = lease
-    first = fenced.quorum.ballot(fenced.hold.kind.acquiring(fenced.quorum, fenced.queues, KEY, lease, TTL_MS))
+    first = fenced.quorum.ballot(fenced.hold.kind.acquiring(fenced.quorum, KEY, lease, TTL_MS))
     count(first, -50_000, -50_000, -50_000)
     second = fenced.hold.kind.second_round(fenced.quorum, fenced.hold, first)
     assert (second.command.first, second.command.last) == (50_001, 50_001)

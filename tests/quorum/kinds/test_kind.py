@@ -24,7 +24,7 @@ def lease(implementation: impl.Implementation) -> Any:
 def test_a_kind_has_the_commands_of_a_plain_lock(kinds: ModuleType, play: Play, lease: Any) -> None:
     kind = kinds.Kind()
     commands = {
-        "Acquire": kind.acquiring(play.quorum, play.queues, KEY, lease, TTL_MS),
+        "Acquire": kind.acquiring(play.quorum, KEY, lease, TTL_MS),
         "Release": kind.releasing(KEY, lease),
         "Extend": kind.extending(KEY, lease, TTL_MS),
         "Owned": kind.owned(KEY, lease),
@@ -49,7 +49,7 @@ def test_a_kind_that_defines_its_release_undoes_attempts_with_it(kinds: ModuleTy
 
 
 def test_each_lease_has_a_new_token_and_the_times_of_its_attempt(kinds: ModuleType, play: Play) -> None:
-    first, second = (kinds.Kind().lease(play.quorum, play.queues, KEY, 5, 7) for _ in range(2))
+    first, second = (kinds.Kind().lease(play.quorum, KEY, 5, 7) for _ in range(2))
     assert first.token != second.token
     assert (first.since_ns, first.deadline_ns) == (5, 7)
 

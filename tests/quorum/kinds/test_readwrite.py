@@ -108,7 +108,7 @@ def test_a_coroutine_that_was_made_outside_any_task_belongs_to_the_task_that_run
     hold = both.hold("Reader")
     hold.claim(both.play.ticket)
     play = both.play
-    steps = play.acquire_module.acquire(play.quorum, play.queues, hold, TTL_MS, BEGINNING)
+    steps = play.acquire_module.acquire(play.quorum, hold, TTL_MS, BEGINNING)
     both.owner = runs
     play.run(steps, "yyy")
     assert runs is not None

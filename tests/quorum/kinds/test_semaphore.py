@@ -26,7 +26,7 @@ class Attempts:
 
     def ask(self) -> list[int]:
         """Begin an attempt; return its slot, the first slot and the number of slots to report, and the permits."""
-        self.command = self.kind.acquiring(self.play.quorum, self.play.queues, KEY, self.lease, TTL_MS)
+        self.command = self.kind.acquiring(self.play.quorum, KEY, self.lease, TTL_MS)
         script, keys, (token, ttl, *numbers), _ = script_call(self.command)
         assert (script, keys, token, ttl) == ("SLOT_ACQUIRE", [KEY, TOKENS], b"token", b"%d" % TTL_MS)
         return [int(number) for number in numbers]

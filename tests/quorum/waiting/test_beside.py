@@ -81,20 +81,20 @@ def test_a_hold_through_which_another_thread_acquires_meanwhile_stays(
 @pytest.mark.parametrize("kind", ["semaphore", "reader", "batch"])
 def test_a_holder_that_is_no_head_is_found(play: Play, kind: str) -> None:
     if kind == "batch":
-        play.run(play.batch.acquire_many(play.quorum, play.queues, [play.hold], play.ticket, TTL_MS), "yyy")
+        play.run(play.batch.acquire_many(play.quorum, [play.hold], play.ticket, TTL_MS), "yyy")
     else:
         kinds = play.build.module("quorum.kinds." + ("semaphore" if kind == "semaphore" else "readwrite"))
         play.hold.kind = kinds.Slot(KEY, 1) if kind == "semaphore" else kinds.Reader(KEY, {}, object)
         play.hold.claim(play.ticket)
         acquire = play.acquire_module.acquire
-        play.run(acquire(play.quorum, play.queues, play.hold, TTL_MS, None), "yyy")
+        play.run(acquire(play.quorum, play.hold, TTL_MS, None), "yyy")
     assert play.queues.heads == {}
     assert play.queues.held() == [play.hold]
 
 
 def test_a_plain_holder_is_a_head_and_is_not_noted(play: Play) -> None:
     play.hold.claim(play.ticket)
-    play.run(play.acquire_module.acquire(play.quorum, play.queues, play.hold, TTL_MS, None), "yyy")
+    play.run(play.acquire_module.acquire(play.quorum, play.hold, TTL_MS, None), "yyy")
     assert play.queues.held() == [play.hold]
     assert play.queues.beside.holds() == []
 
@@ -102,7 +102,7 @@ def test_a_plain_holder_is_a_head_and_is_not_noted(play: Play) -> None:
 def test_a_holder_whose_lease_is_in_doubt_is_found_when_another_hold_is_the_head(play: Play) -> None:
     play.queues.doubts = play.quorum.doubts
     play.hold.claim(play.ticket)
-    play.run(play.acquire_module.acquire(play.quorum, play.queues, play.hold, TTL_MS, None), "yyy")
+    play.run(play.acquire_module.acquire(play.quorum, play.hold, TTL_MS, None), "yyy")
     play.quorum.doubts.add(play.now)
     rival = play.holds.Hold(NAME, KEY, play.plain)
     assert play.queues.become_head(rival, play.now)

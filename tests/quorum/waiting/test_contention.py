@@ -13,7 +13,7 @@ from redlatch import impl
 def look_at(play: Play) -> tuple[Any, Any]:
     """Begin to wait for a change of a key that three masters are asked about; return the steps and the look."""
     until = play.now + SECOND
-    steps = play.contention_module.wait_for_change(play.quorum, play.queues, KEY, LATENCY, SECOND, 0, until)
+    steps = play.contention_module.wait_for_change(play.quorum, KEY, LATENCY, SECOND, 0, until)
     look = next(steps)
     # This master keeps the key for 300 ms, and pushes.
     look.count_answer(0, 300, True)
@@ -62,7 +62,7 @@ def test_pushes_that_another_thread_reads_while_a_watch_begins_end_it(
             play.queues.watches.changed(index, KEY)
         return 0.5
 
-    quorum = policies.Quorum(
+    quorum = play.quorum = policies.Quorum(
         masters=play.quorum.masters,
         drift_factor=0.01,
         attempt_ns=None,
@@ -73,7 +73,7 @@ def test_pushes_that_another_thread_reads_while_a_watch_begins_end_it(
         fences=play.quorum.fences,
     )
     play.hold.claim(object())
-    steps = play.acquire_module.acquire(quorum, play.queues, play.hold, TTL_MS, None)
+    steps = play.acquire_module.acquire(quorum, play.hold, TTL_MS, None)
     play.vote(next(steps), "nnn")
     # This effect is the undo.
     next(steps)

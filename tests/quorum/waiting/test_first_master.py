@@ -18,7 +18,7 @@ def test_all_clients_agree_on_a_first_master_whatever_the_order_of_their_lists(
     build: impl.Implementation, masters: list[str], name: bytes
 ) -> None:
     world = World(build, 5)
-    quorum = world.policy_of(build, tuple(masters))
+    quorum = world.quorum_of(build, tuple(masters))
     agreed = masters[world.queues.first_master.first_of(quorum, name, world.now)]
     assert agreed == sorted(masters)[crc32(name) % 5]
 

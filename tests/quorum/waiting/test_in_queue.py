@@ -18,8 +18,6 @@ def test_an_acquire_that_meets_a_head_that_leaves_asks_the_masters(
 ) -> None:
     # Another thread leaves while this one reads the clock for the first, second or third time.
     world = World(implementation)
-    head, hold = world.holder(), world.holds.Hold(NAME, KEY, world.play.plain)
-    hold.claim(object())
     policies, looked = implementation.module("quorum.quorum"), iter(range(1, 1000))
 
     def now() -> int:
@@ -28,7 +26,7 @@ def test_an_acquire_that_meets_a_head_that_leaves_asks_the_masters(
             head.free()
         return BEGINNING
 
-    quorum = policies.Quorum(
+    quorum = world.quorum = policies.Quorum(
         masters=world.quorum.masters,
         drift_factor=0.01,
         attempt_ns=None,
@@ -38,7 +36,9 @@ def test_an_acquire_that_meets_a_head_that_leaves_asks_the_masters(
         tokens=world.quorum.tokens,
         fences=world.quorum.fences,
     )
-    effect = next(world.play.acquire_module.acquire(quorum, world.queues, hold, TTL_MS, FOR_EVER))
+    head, hold = world.holder(), world.holds.Hold(NAME, KEY, world.play.plain)
+    hold.claim(object())
+    effect = next(world.play.acquire_module.acquire(quorum, hold, TTL_MS, FOR_EVER))
     assert isinstance(effect, world.ballots.Ballot)
     assert type(effect.command).__name__ == "Acquire"
     assert world.head() is hold and world.queues.by_key == {}
@@ -49,7 +49,7 @@ def second_of_two(world: World, give_up_ns: int) -> Any:
     head, hold = world.hold(), world.holds.Hold(NAME, KEY, world.play.plain)
     assert world.queues.become_head(head, world.play.now)
     hold.claim(object())
-    steps = world.play.acquire_module.acquire(world.quorum, world.queues, hold, TTL_MS, give_up_ns)
+    steps = world.play.acquire_module.acquire(world.quorum, hold, TTL_MS, give_up_ns)
     assert type(next(steps)).__name__ == "QueueEntry"
     return steps
 

@@ -404,7 +404,7 @@ def test_a_release_that_meets_a_leaving_waiter_is_no_loss(meeting: Any) -> None:
 
     meeting.meets = leave
     try:
-        for effect in play.releasing(play.quorum, meeting.queues, head, SECOND):
+        for effect in play.releasing(play.quorum, head, SECOND):
             for ballot in effect if isinstance(effect, list) else [effect]:
                 # The masters got the other release first.
                 if isinstance(ballot, play.ballots.Ballot):

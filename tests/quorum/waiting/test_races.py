@@ -113,7 +113,7 @@ def test_row_40_an_entry_that_another_thread_has_called_gets_no_lease(
 
 def test_row_40_a_lease_that_comes_while_its_waiter_looks_for_the_head_is_released(world: World) -> None:
     head, hold = world.holder(), world.hold()
-    steps = world.play.acquire_module.acquire(world.quorum, world.queues, hold, 30_000, FOR_EVER)
+    steps = world.play.acquire_module.acquire(world.quorum, hold, 30_000, FOR_EVER)
     entry = next(steps)
     assert entry.hold is hold
     world.queues.heads = interpose(dict, "get", lambda _: hand_off(world, head), before=True)(world.queues.heads)
@@ -132,7 +132,7 @@ def test_row_40_a_lease_that_was_handed_off_is_not_released_when_its_hold_is_wan
         refused.append(head)
 
     world.queues.called = world.queues.watches.called = interpose(deque, "append", claim)()
-    steps = world.play.releasing(world.quorum, world.queues, head, SECOND)
+    steps = world.play.releasing(world.quorum, head, SECOND)
     assert not list(steps)  # nothing is sent
     assert refused and entry.lease.token == b"token"
 
@@ -230,7 +230,7 @@ def test_row_37_an_interrupt_while_a_waiter_joins_its_queue_leaves_no_entry_ther
         raise KeyboardInterrupt
 
     hold, kind = world.hold(), interpose(dict, "get", strike)
-    steps = world.play.acquire_module.acquire(world.quorum, world.queues, hold, 30_000, FOR_EVER)
+    steps = world.play.acquire_module.acquire(world.quorum, hold, 30_000, FOR_EVER)
     queue = module("quorum.waiting.queues").WaitQueue()
     queue.entries = interpose(
         deque, "append", lambda entries: setattr(world.queues, "by_key", kind(world.queues.by_key))

@@ -8,13 +8,11 @@ from redlatch._c.quorum.effects cimport Pause, Send
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.kinds.kind cimport Kind
 from redlatch._c.quorum.quorum cimport Quorum
-from redlatch._c.quorum.waiting.queues cimport WaitQueues
 
 
 @cython.final
 cdef class Acquiring:
     cdef Quorum _quorum
-    cdef WaitQueues _queues
     cdef Hold _hold
     cdef Kind _kind
     cdef long long _ttl_ms
@@ -25,13 +23,13 @@ cdef class Acquiring:
     cdef Ballot _ahead
     cdef object _rest  # a generator, or None
 
-    cdef _begin(self, Quorum quorum, WaitQueues queues, Hold hold, long long ttl_ms, long long until_ns)
+    cdef _begin(self, Quorum quorum, Hold hold, long long ttl_ms, long long until_ns)
     cdef bint _reach(self) except -1
     cdef Ballot _ask(self, long long started_ns)
 
 
-cpdef acquire(Quorum quorum, WaitQueues queues, Hold hold, long long ttl_ms, give_up_ns)
+cpdef acquire(Quorum quorum, Hold hold, long long ttl_ms, give_up_ns)
 
 
 @cython.locals(acquiring=Acquiring)
-cpdef Acquiring new_acquiring(Quorum quorum, WaitQueues queues, Hold hold, long long ttl_ms, long long until_ns)
+cpdef Acquiring new_acquiring(Quorum quorum, Hold hold, long long ttl_ms, long long until_ns)

@@ -10,13 +10,11 @@ from redlatch._c.quorum.kinds.kind cimport Kind
 from redlatch._c.quorum.outage cimport Outage
 from redlatch._c.quorum.outcome cimport broke, granted, is_final
 from redlatch._c.quorum.quorum cimport Quorum
-from redlatch._c.quorum.waiting.queues cimport WaitQueues
 
 
 @cython.final
 cdef class Attempt:
     cdef readonly Quorum quorum
-    cdef readonly WaitQueues queues
     cdef readonly Hold hold
     cdef Kind _kind
     cdef Ballot _ballot
@@ -43,7 +41,7 @@ cdef class Attempt:
     cdef readonly bint counted
 
     cdef _begin(
-        self, Quorum quorum, WaitQueues queues, Hold hold, long long ttl_ms, long long until_ns, long long began_ns
+        self, Quorum quorum, Hold hold, long long ttl_ms, long long until_ns, long long began_ns
     )
     @cython.locals(
         quorum=Quorum, ballot=Ballot, deadline=cython.longlong, end=cython.longlong, wait=cython.longlong,
@@ -77,5 +75,5 @@ cdef class Attempt:
 
 @cython.locals(attempt=Attempt)
 cpdef Attempt new_attempt(
-    Quorum quorum, WaitQueues queues, Hold hold, long long ttl_ms, long long until_ns, long long began_ns
+    Quorum quorum, Hold hold, long long ttl_ms, long long until_ns, long long began_ns
 )

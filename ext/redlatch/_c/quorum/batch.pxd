@@ -11,4 +11,3 @@ from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.outage cimport Outage
 from redlatch._c.quorum.outcome cimport end_release, granted, is_final
 from redlatch._c.quorum.quorum cimport Quorum
-from redlatch._c.quorum.waiting.queues cimport WaitQueues

@@ -32,7 +32,7 @@ cdef class Hold(Claim):
     cpdef ask(self, Lease lease)
     @cython.locals(kind=Kind, lease=Lease, command=Command)
     cpdef Ballot attempt(
-        self, Quorum quorum, queues, long long ttl_ms, long long started_ns, long long deadline_ns, long long until_ns
+        self, Quorum quorum, long long ttl_ms, long long started_ns, long long deadline_ns, long long until_ns
     )
     cpdef Command releasing(self)
     @cython.locals(command=Command)

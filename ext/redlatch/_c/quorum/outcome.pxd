@@ -6,11 +6,10 @@ from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.quorum.counting cimport count_end
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.quorum cimport Quorum
-from redlatch._c.quorum.waiting.queues cimport WaitQueues
 
 
 cpdef bint granted(
-    Quorum quorum, WaitQueues queues, Hold hold, bint won, long long deadline_ns, long long now_ns
+    Quorum quorum, Hold hold, bint won, long long deadline_ns, long long now_ns
 ) except -1
 cpdef bint was_released(Quorum quorum, Hold hold) except -1
 cpdef bint broke(Ballot ballot) except -1

@@ -1,10 +1,14 @@
 # Types for src/redlatch/quorum/quorum.py when it is compiled. The fields are described there.
 
+# WaitQueues has methods that take a Quorum, so the type comes before its fields.
+cdef class Quorum
+
 cimport cython
 
 from redlatch._c.quorum.figures cimport Figures
 from redlatch._c.quorum.policy cimport Doubts
 from redlatch._c.quorum.tokens cimport Tokens
+from redlatch._c.quorum.waiting.queues cimport WaitQueues
 from redlatch._c.votes.ballot cimport Ballot, new_ballot
 from redlatch._c.votes.commands cimport Command
 from redlatch._c.votes.units cimport Clock, drift_ns
@@ -30,6 +34,7 @@ cdef class Quorum:
     cdef readonly bint trust_local_holder
     cdef readonly long long max_ttl_ms
     cdef readonly Doubts doubts
+    cdef readonly WaitQueues queues
     cdef readonly object groups
     cdef readonly Figures figures
     cdef readonly long long patience_ns

@@ -10,13 +10,11 @@ from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.counting cimport count_end, figures_of
 from redlatch._c.quorum.outcome cimport end_release
 from redlatch._c.quorum.quorum cimport Quorum
-from redlatch._c.quorum.waiting.queues cimport WaitQueues
 
 
 @cython.final
 cdef class Releasing:
     cdef Quorum _quorum
-    cdef WaitQueues _queues
     cdef Hold _hold
     cdef long long _wait_ns
     cdef long long _started_ns
@@ -25,7 +23,7 @@ cdef class Releasing:
     cdef Ballot _ballot
     cdef object _rest  # a generator, or None
 
-    cdef _begin(self, Quorum quorum, WaitQueues queues, Hold hold, long long wait_ns)
+    cdef _begin(self, Quorum quorum, Hold hold, long long wait_ns)
     @cython.locals(quorum=Quorum, hold=Hold, command=Command)
     cdef bint _begun(self) except -1
     cdef _begin_release(self)
@@ -36,9 +34,9 @@ cdef class Releasing:
     cdef bint _judge(self) except -1
 
 
-cpdef release(Quorum quorum, WaitQueues queues, Hold hold, long long wait_ns)
-cpdef release_nowait(Quorum quorum, WaitQueues queues, Hold hold, released_lock)
+cpdef release(Quorum quorum, Hold hold, long long wait_ns)
+cpdef release_nowait(Quorum quorum, Hold hold, released_lock)
 
 
 @cython.locals(releasing=Releasing)
-cpdef Releasing new_releasing(Quorum quorum, WaitQueues queues, Hold hold, long long wait_ns)
+cpdef Releasing new_releasing(Quorum quorum, Hold hold, long long wait_ns)

@@ -33,7 +33,6 @@ from ..hold import Hold
 from ..lease import Lease
 from ..quorum import Quorum
 from ..waiting.contention import wait_for_pushes
-from ..waiting.queues import WaitQueues
 from ..waiting.watches import FOREVER_MS, Watch, new_watch
 from .kind import Kind
 from .watching import ALIVE_MS
@@ -65,8 +64,8 @@ class Fair(Kind):
         self._place = NEW
         self._since_ns = quorum.clock.now()
 
-    def acquiring(self, quorum: Quorum, queues: WaitQueues, key: bytes, lease: Lease, ttl_ms: int) -> Command:
-        self.end_watch(queues, key)
+    def acquiring(self, quorum: Quorum, key: bytes, lease: Lease, ttl_ms: int) -> Command:
+        self.end_watch(quorum, key)
         place = self._place
         if place == NEW:
             # This holds until a quorum has answered: until then the masters may not have checked the ticket.
@@ -76,9 +75,9 @@ class Fair(Kind):
         # The ticket changes only here, because the undo of the last attempt names the old ticket.
         self._ticket = self._next
         # The first attempt on such a key is refused in most cases.
-        if place == NEW and key in queues.crowded:
-            queues.crowded.discard(key)
-            self._watch(quorum, queues, key, quorum.clock.now() + quorum.wait_ns(ttl_ms))
+        if place == NEW and key in quorum.queues.crowded:
+            quorum.queues.crowded.discard(key)
+            self._watch(quorum, key, quorum.clock.now() + quorum.wait_ns(ttl_ms))
         self._answers = {}
         arguments = [lease.token, digits(ttl_ms), self._me, digits(self._ticket), ALIVE_MS, digits(place)]
         return Scripted(
@@ -112,22 +111,22 @@ class Fair(Kind):
         self._place = CHANGED
         return True
 
-    def _watch(self, quorum: Quorum, queues: WaitQueues, key: bytes, until_ns: int) -> Watch:
+    def _watch(self, quorum: Quorum, key: bytes, until_ns: int) -> Watch:
         """Watch the key of this waiter for a call; also watch the lock for changes by this client itself."""
         self._called = called = new_watch(quorum, Called(self._waiter), until_ns)
-        queues.watches.add(self._waiter, called)
-        queues.watches.add(key, called)
+        quorum.queues.watches.add(self._waiter, called)
+        quorum.queues.watches.add(key, called)
         return called
 
-    def undone(self, quorum: Quorum, queues: WaitQueues, key: bytes, ballot: Ballot) -> None:
+    def undone(self, quorum: Quorum, key: bytes, ballot: Ballot) -> None:
         # The masters push no change that the undo makes. So the next wait asks them again.
-        self.end_watch(queues, key)
+        self.end_watch(quorum, key)
 
-    def end_watch(self, queues: WaitQueues, key: bytes) -> None:
+    def end_watch(self, quorum: Quorum, key: bytes) -> None:
         called: Watch | None = self._called
         if called is not None:
-            queues.watches.remove(self._waiter, called)
-            queues.watches.remove(key, called)
+            quorum.queues.watches.remove(self._waiter, called)
+            quorum.queues.watches.remove(key, called)
             # Last: after an interrupt this is done once more.
             self._called = None
 
@@ -140,11 +139,11 @@ class Fair(Kind):
         return min(left[quorum.majority - 1] if len(left) >= quorum.majority else FOREVER_MS, FOREVER_MS) * MILLISECOND
 
     def wait(self, attempt: Attempt) -> Generator[Effect, None, bool]:
-        quorum, queues, key = attempt.quorum, attempt.queues, attempt.hold.key
-        queues.crowd(key)
+        quorum, key = attempt.quorum, attempt.hold.key
+        quorum.queues.crowd(key)
         called = self._called
         if called is None:
-            called = self._watch(quorum, queues, key, quorum.clock.now() + quorum.wait_ns(attempt.ttl_ms))
+            called = self._watch(quorum, key, quorum.clock.now() + quorum.wait_ns(attempt.ttl_ms))
             yield Send([called])
         # This waiter is the first on at least one master.
         if self._answers:

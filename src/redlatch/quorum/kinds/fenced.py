@@ -11,7 +11,6 @@ from ...votes.commands import AcquireFenced, Command, Confirm
 from ..hold import Hold
 from ..lease import Lease, new_lease
 from ..quorum import Quorum
-from ..waiting.queues import WaitQueues
 from .kind import PLAIN_ONES
 from .watching import WatchingKind
 
@@ -33,13 +32,13 @@ class Fenced(WatchingKind):
         self.hand_off_group = PLAIN_ONES
         self.numbers = True
 
-    def lease(self, quorum: Quorum, queues: WaitQueues, key: bytes, since_ns: int, deadline_ns: int) -> Lease:
+    def lease(self, quorum: Quorum, key: bytes, since_ns: int, deadline_ns: int) -> Lease:
         fence = quorum.fences.propose()
         lease = new_lease(quorum.tokens.take(since_ns), since_ns, deadline_ns)
-        successors = queues.successors(quorum, key)
+        successors = quorum.queues.successors(quorum, key)
         return lease.numbered(fence, quorum.fences.last_of_block(fence, successors) if successors else fence)
 
-    def acquiring(self, quorum: Quorum, queues: WaitQueues, key: bytes, lease: Lease, ttl_ms: int) -> Command:
+    def acquiring(self, quorum: Quorum, key: bytes, lease: Lease, ttl_ms: int) -> Command:
         return AcquireFenced(key, lease.token, lease.since_ns, ttl_ms, lease.fence, lease.fence_end)
 
     def repairing(self, key: bytes, lease: Lease, ttl_ms: int) -> Command:

@@ -12,7 +12,6 @@ from ...votes.key import key_as_it_is
 from ..hold import Hold
 from ..lease import Lease, new_lease
 from ..quorum import Quorum
-from ..waiting.queues import WaitQueues
 from .kind import CHOSEN_ONES, NEVER
 from .watching import WatchingKind
 
@@ -38,7 +37,7 @@ class Given(WatchingKind):
         self._once = self.undoes = once
         self.hand_off_group = CHOSEN_ONES if once else NEVER
 
-    def lease(self, quorum: Quorum, queues: WaitQueues, key: bytes, since_ns: int, deadline_ns: int) -> Lease:
+    def lease(self, quorum: Quorum, key: bytes, since_ns: int, deadline_ns: int) -> Lease:
         token = self._token or quorum.tokens.take_plain()
         if self._once:
             self._token = b""

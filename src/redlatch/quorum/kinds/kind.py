@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...votes.ballot import Ballot
 from ...votes.commands import AskHolder, Command, Extend, Locked, Owned, new_acquire, new_release
 from ..lease import Lease, new_lease
-from ..quorum import Quorum
+
+if TYPE_CHECKING:
+    from ..quorum import Quorum
 
 # How many attempts may follow the answers of the masters after the timeout.
 LATE = 8
@@ -75,7 +77,7 @@ class Kind:
     def begin(self, quorum: Quorum, hold: Any, caller: Any) -> None:
         """Begin an acquire for the thread or task that `caller` has returned; raise if it must not wait."""
 
-    def lease(self, quorum: Quorum, queues: Any, key: bytes, since_ns: int, deadline_ns: int) -> Lease:
+    def lease(self, quorum: Quorum, key: bytes, since_ns: int, deadline_ns: int) -> Lease:
         """Return the lease that an attempt asks for."""
         return new_lease(quorum.tokens.take(since_ns), since_ns, deadline_ns)
 
@@ -98,7 +100,7 @@ class Kind:
         """Note the answers of the masters; return whether to ask again at once."""
         return False
 
-    def undone(self, quorum: Quorum, queues: Any, key: bytes, ballot: Ballot) -> None:
+    def undone(self, quorum: Quorum, key: bytes, ballot: Ballot) -> None:
         """Note that an attempt is being undone; `ballot` has the votes on the attempt."""
 
     def wait(self, attempt: Any) -> Generator[Any, None, bool]:
@@ -112,7 +114,7 @@ class Kind:
         """
         raise NotImplementedError
 
-    def end_watch(self, queues: Any, key: bytes) -> None:
+    def end_watch(self, quorum: Quorum, key: bytes) -> None:
         """End the watch of an acquire, before the lock object is given up or the lock is held."""
 
     def end(self, hold: Any) -> None:
@@ -120,7 +122,7 @@ class Kind:
 
     # --- commands ------------------------------------------------------------------------------------------
 
-    def acquiring(self, quorum: Quorum, queues: Any, key: bytes, lease: Lease, ttl_ms: int) -> Command:
+    def acquiring(self, quorum: Quorum, key: bytes, lease: Lease, ttl_ms: int) -> Command:
         """Return the command of an attempt."""
         return new_acquire(key, lease.token, lease.since_ns, ttl_ms)
 

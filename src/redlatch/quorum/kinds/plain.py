@@ -28,7 +28,7 @@ class Plain(Kind):
     def wait(self, attempt: Attempt) -> Generator[Effect, None, bool]:
         round_ns = attempt.now_ns - attempt.started_ns
         wait_ns, pauses, until_ns = attempt.wait_ns, attempt.pauses, attempt.until_ns
-        return wait_for_change(attempt.quorum, attempt.queues, attempt.hold.key, round_ns, wait_ns, pauses, until_ns)
+        return wait_for_change(attempt.quorum, attempt.hold.key, round_ns, wait_ns, pauses, until_ns)
 
 
 # The kind has no state, so one object serves all locks.

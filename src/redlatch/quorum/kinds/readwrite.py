@@ -17,7 +17,6 @@ from ...votes.payloads import digits
 from ..hold import Hold
 from ..lease import NO_LEASE, Lease
 from ..quorum import Quorum
-from ..waiting.queues import WaitQueues
 from .watching import ALIVE_MS, WatchingKind
 
 
@@ -102,7 +101,7 @@ class Reader(ReaderOrWriter):
                 name=hold.name,
             )
 
-    def acquiring(self, quorum: Quorum, queues: WaitQueues, key: bytes, lease: Lease, ttl_ms: int) -> Command:
+    def acquiring(self, quorum: Quorum, key: bytes, lease: Lease, ttl_ms: int) -> Command:
         keys = self._nested() if self._has(False, quorum) else self._keys
         arguments = [lease.token, digits(ttl_ms)]
         return Scripted(key, lease, scripts.READ_ACQUIRE, keys, arguments, undo=self.releasing(key, lease))
@@ -151,7 +150,7 @@ class Writer(ReaderOrWriter):
                 name=hold.name,
             )
 
-    def acquiring(self, quorum: Quorum, queues: WaitQueues, key: bytes, lease: Lease, ttl_ms: int) -> Command:
+    def acquiring(self, quorum: Quorum, key: bytes, lease: Lease, ttl_ms: int) -> Command:
         self._waiter = self._waiter or lease.token
         arguments = [lease.token, digits(ttl_ms), ALIVE_MS, self._waiter]
         return Scripted(key, lease, scripts.WRITE_ACQUIRE, self._keys, arguments, undo=self.releasing(key, lease))

@@ -16,7 +16,6 @@ from ...votes.payloads import digits
 from ..hold import Hold
 from ..lease import NO_LEASE, Lease
 from ..quorum import Quorum
-from ..waiting.queues import WaitQueues
 from .kind import LATE
 from .watching import WatchingKind
 
@@ -55,7 +54,7 @@ class Slot(WatchingKind):
         first = self._slot - self._slot % WINDOW
         return range(first, min(first + WINDOW, self._permits))
 
-    def acquiring(self, quorum: Quorum, queues: WaitQueues, key: bytes, lease: Lease, ttl_ms: int) -> Command:
+    def acquiring(self, quorum: Quorum, key: bytes, lease: Lease, ttl_ms: int) -> Command:
         # The slot changes only here, because the undo of the last attempt names the old slot.
         self._slot = self._next
         window = self._window()

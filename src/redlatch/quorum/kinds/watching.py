@@ -15,7 +15,6 @@ from ..attempt import Attempt
 from ..effects import Effect
 from ..quorum import Quorum
 from ..waiting.contention import wait_for_pushes
-from ..waiting.queues import WaitQueues
 from ..waiting.watches import Watch, new_watch
 from .kind import Kind
 
@@ -41,14 +40,14 @@ class WatchingKind(Kind):
         look, self._ahead = self._ahead, None
         return look
 
-    def undone(self, quorum: Quorum, queues: WaitQueues, key: bytes, ballot: Ballot) -> None:
+    def undone(self, quorum: Quorum, key: bytes, ballot: Ballot) -> None:
         """Count masters that may have had the key for us as free: they push no change that this client makes itself."""
         look: Watch | None = self._look
         if look is not None:
             look.quorum = min(look.quorum, max(1, quorum.majority - (ballot.size - ballot.no - ballot.failed)))
 
     def wait(self, attempt: Attempt) -> Generator[Effect, None, bool]:
-        quorum, queues, key = attempt.quorum, attempt.queues, attempt.hold.key
+        quorum, key = attempt.quorum, attempt.hold.key
         waited = True
         look: Watch | None = self._look
         if look is not None:
@@ -56,15 +55,15 @@ class WatchingKind(Kind):
             # A master on which the attempt created the key and deleted it again pushes nothing more.
             sure = look.quorum == quorum.majority or look.yes + look.standing() >= look.quorum
             waited = yield from wait_for_pushes(quorum, look, look.left_ns(), attempt.pauses, attempt.until_ns, sure)
-            self.end_watch(queues, key)
+            self.end_watch(quorum, key)
         look = new_watch(quorum, Look(key, True), quorum.clock.now() + quorum.wait_ns(attempt.ttl_ms))
         self._look = self._ahead = look
-        queues.watches.add(key, look)
+        quorum.queues.watches.add(key, look)
         return waited
 
-    def end_watch(self, queues: WaitQueues, key: bytes) -> None:
+    def end_watch(self, quorum: Quorum, key: bytes) -> None:
         look: Watch | None = self._look
         if look is not None:
-            queues.watches.remove(key, look)
+            quorum.queues.watches.remove(key, look)
             # Last: after an interrupt this is done once more.
             self._look = self._ahead = None

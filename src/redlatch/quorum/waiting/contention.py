@@ -13,7 +13,6 @@ from ...votes.commands import Look
 from ...votes.units import SECOND
 from ..effects import Effect, Pause
 from ..quorum import Quorum
-from .queues import WaitQueues
 from .watches import Watch, new_watch
 
 # A waiter asks the masters at least this often, because a push may be lost on its way.
@@ -21,7 +20,7 @@ BACKSTOP_NS = SECOND
 
 
 def wait_for_change(
-    quorum: Quorum, queues: WaitQueues, key: bytes, round_ns: int, wait_ns: int, pauses: int, until_ns: int
+    quorum: Quorum, key: bytes, round_ns: int, wait_ns: int, pauses: int, until_ns: int
 ) -> Generator[Effect, None, bool]:
     """Wait until a quorum of masters says that the key is gone, until its ttl should be over, or for a while.
 
@@ -38,7 +37,7 @@ def wait_for_change(
     now = quorum.clock.now()
     look = new_watch(quorum, Look(key), min(now + wait_ns, until_ns))
     try:
-        queues.watches.add(key, look)
+        quorum.queues.watches.add(key, look)
         yield look
         now = quorum.clock.now()
         if look.yes >= look.quorum:
@@ -48,7 +47,7 @@ def wait_for_change(
             return False
         waited = yield from wait_for_pushes(quorum, look, look.left_ns(), pauses, until_ns)
     finally:
-        queues.watches.remove(key, look)
+        quorum.queues.watches.remove(key, look)
     return waited
 
 

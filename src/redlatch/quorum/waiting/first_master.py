@@ -8,10 +8,13 @@ Compiled as `redlatch._c.quorum.waiting.first_master`, too (see `redlatch._c`).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 from ...votes.units import SECOND
-from ..quorum import Quorum
+
+if TYPE_CHECKING:
+    from ..quorum import Quorum
 
 
 class FirstMaster:

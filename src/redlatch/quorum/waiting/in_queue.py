@@ -21,7 +21,7 @@ from ..outage import Outage
 from ..outcome import repeated
 from ..quorum import Quorum
 from .contention import wait_for_change, watch_pushes
-from .queues import QueueEntry, WaitQueues
+from .queues import QueueEntry
 from .watches import Watch, new_watch
 
 # After a tenure, the next waiter of this client waits this many times for a change before it asks for the lock. The
@@ -33,9 +33,7 @@ COURTESY = 2
 FIRST_LOOK_NS = 5 * MILLISECOND
 
 
-def reach_the_head(
-    quorum: Quorum, queues: WaitQueues, hold: Hold, ttl_ms: int, until_ns: int
-) -> Generator[Effect, None, bool]:
+def reach_the_head(quorum: Quorum, hold: Hold, ttl_ms: int, until_ns: int) -> Generator[Effect, None, bool]:
     """Wait behind other holds of this client.
 
     Returns:
@@ -47,39 +45,37 @@ def reach_the_head(
     began = quorum.clock.now()
     courteous = False
     if quorum.clock.now() < until_ns:
-        courteous = yield from _wait_in_queue(quorum, queues, hold, ttl_ms, until_ns)
+        courteous = yield from _wait_in_queue(quorum, hold, ttl_ms, until_ns)
     elif not quorum.trust_local_holder:
         # A user may have deleted the key of the holder. Only the masters know.
         return True
     if hold.state == HELD:
         return False
-    if queues.heads.get(hold.key) is not hold:
+    if quorum.queues.heads.get(hold.key) is not hold:
         hold.free()
-        _raise_if_known(quorum, queues, hold, began, until_ns)
+        _raise_if_known(quorum, hold, began, until_ns)
         return False
-    _raise_if_known(quorum, queues, hold, began, until_ns)
+    _raise_if_known(quorum, hold, began, until_ns)
     if hold.kind.orderly:
         courteous = False
     for _ in range(COURTESY if courteous else 0):
-        yield from wait_for_change(quorum, queues, hold.key, 0, quorum.wait_ns(ttl_ms), 0, until_ns)
+        yield from wait_for_change(quorum, hold.key, 0, quorum.wait_ns(ttl_ms), 0, until_ns)
     # Waiters of other processes that poll notice a free lock only at the end of their pause.
-    if courteous and queues.watches.polls:
+    if courteous and quorum.queues.watches.polls:
         pause_ns = quorum.retry.courtesy_ns(quorum.random())
         yield Pause(min(quorum.clock.now() + pause_ns, until_ns))
     return True
 
 
-def _raise_if_known(quorum: Quorum, queues: WaitQueues, hold: Hold, began_ns: int, until_ns: int) -> None:
+def _raise_if_known(quorum: Quorum, hold: Hold, began_ns: int, until_ns: int) -> None:
     """Raise QuorumUnavailable if an attempt would only find out again that the quorum is lost (`Outage.known`)."""
-    outage: Outage | None = queues.outages.get(hold.key)
+    outage: Outage | None = quorum.queues.outages.get(hold.key)
     now = quorum.clock.now()
     if outage is not None and outage.known(quorum.patience_ns, began_ns, until_ns, now):
         raise repeated(outage.error, now - began_ns)
 
 
-def _wait_in_queue(
-    quorum: Quorum, queues: WaitQueues, hold: Hold, ttl_ms: int, until_ns: int
-) -> Generator[Effect, None, bool]:
+def _wait_in_queue(quorum: Quorum, hold: Hold, ttl_ms: int, until_ns: int) -> Generator[Effect, None, bool]:
     """Wait until the hold has a lease, or is the head, or its time is over.
 
     The order of the checks, and of the steps between them, loses no lease.
@@ -92,18 +88,18 @@ def _wait_in_queue(
         now = quorum.clock.now()
         entry = QueueEntry(hold, until_ns)
         try:
-            queues.join(quorum, entry, now)
-            if not queues.become_head(hold, now):
+            quorum.queues.join(quorum, entry, now)
+            if not quorum.queues.become_head(hold, now):
                 if quorum.trust_local_holder:
                     yield entry
                 else:
-                    yield from _wait_beside(quorum, queues, entry, ttl_ms, until_ns)
+                    yield from _wait_beside(quorum, entry, ttl_ms, until_ns)
             # This is read before the lease. A giver puts the lease on the entry first, and sets `decided` afterwards.
             # It hands no lease to a decided entry.
             called = entry.decided
             if not entry.take_lease():
-                if queues.heads.get(hold.key) is hold:
-                    queues.drop(entry)
+                if quorum.queues.heads.get(hold.key) is hold:
+                    quorum.queues.drop(entry)
                     # A lease came together with the head, after the check above. The masters are asked again.
                     if entry.take_lease():
                         yield from _give_back(quorum, hold)
@@ -111,18 +107,18 @@ def _wait_in_queue(
                 if not called:
                     now = quorum.clock.now()
                     # The lease came too late.
-                    if queues.step_out(entry, now) is not None:
+                    if quorum.queues.step_out(entry, now) is not None:
                         yield from _give_back(quorum, hold)
-                        queues.leave(hold, now, False)
+                        quorum.queues.leave(hold, now, False)
                     return False
                 continue
         except BaseException:
             # Nothing can be sent here. The caller abandons the hold, and so releases its lease.
             try:
-                queues.step_out(entry, now)
+                quorum.queues.step_out(entry, now)
             except BaseException:
                 # This is a second interrupt.
-                queues.step_out(entry, now)
+                quorum.queues.step_out(entry, now)
                 raise
             raise
         yield from _keep_or_extend(quorum, hold, ttl_ms)
@@ -135,23 +131,23 @@ def _give_back(quorum: Quorum, hold: Hold) -> Steps:
     hold.to_waiting()
 
 
-def _wait_beside(quorum: Quorum, queues: WaitQueues, entry: QueueEntry, ttl_ms: int, until_ns: int) -> Steps:
+def _wait_beside(quorum: Quorum, entry: QueueEntry, ttl_ms: int, until_ns: int) -> Steps:
     """Wait in the queue of a client whose users may delete keys by hand, until the entry is called or `until_ns`.
 
     If the queue has not moved for a while, its first waiter also watches the key of the hold at the head.
     """
     hold = entry.hold
     entry.looks = True
-    if queues.is_next(hold):
+    if quorum.queues.is_next(hold):
         entry.until_ns = min(quorum.clock.now() + FIRST_LOOK_NS, until_ns)
     while True:
         yield entry
-        if entry.decided or _is_over(quorum, queues, entry, until_ns):
+        if entry.decided or _is_over(quorum, entry, until_ns):
             return
-        head: Hold | None = queues.heads.get(hold.key)
-        if head is not None and head.state == HELD and queues.is_next(hold):
-            yield from _watch_beside(quorum, queues, entry, head, ttl_ms, until_ns)
-            if _is_over(quorum, queues, entry, until_ns):
+        head: Hold | None = quorum.queues.heads.get(hold.key)
+        if head is not None and head.state == HELD and quorum.queues.is_next(hold):
+            yield from _watch_beside(quorum, entry, head, ttl_ms, until_ns)
+            if _is_over(quorum, entry, until_ns):
                 return
         entry.until_ns = until_ns
 
@@ -161,15 +157,13 @@ def _wait_for_entry(quorum: Quorum, entry: QueueEntry, pause_ns: int, until_ns: 
     yield entry
 
 
-def _is_over(quorum: Quorum, queues: WaitQueues, entry: QueueEntry, until_ns: int) -> bool:
+def _is_over(quorum: Quorum, entry: QueueEntry, until_ns: int) -> bool:
     """Return whether the entry is called, its time is over, or the hold has become the head of its queue."""
     now = quorum.clock.now()
-    return entry.decided or now >= until_ns or queues.become_head(entry.hold, now)
+    return entry.decided or now >= until_ns or quorum.queues.become_head(entry.hold, now)
 
 
-def _watch_beside(
-    quorum: Quorum, queues: WaitQueues, entry: QueueEntry, head: Hold, ttl_ms: int, until_ns: int
-) -> Steps:
+def _watch_beside(quorum: Quorum, entry: QueueEntry, head: Hold, ttl_ms: int, until_ns: int) -> Steps:
     """Wait in the queue and watch the key of the hold at the head. If the key is gone, that hold has lost its lock.
 
     A look that is registered for pushes counts every change as "gone". So a second look, which is not registered,
@@ -185,7 +179,7 @@ def _watch_beside(
         entry.watch = look
         try:
             if not confirms:
-                queues.watches.add(key, look)
+                quorum.queues.watches.add(key, look)
             if not entry.decided:
                 yield look
             if not (confirms or entry.decided or look.yes >= look.quorum):
@@ -196,7 +190,7 @@ def _watch_beside(
                     yield from _wait_for_change_beside(quorum, entry, look, until_ns)
         finally:
             entry.watch = None
-            queues.watches.remove(key, look)
+            quorum.queues.watches.remove(key, look)
         gone = look.yes >= look.quorum
         now = quorum.clock.now()
         if entry.decided or now >= until_ns:

@@ -23,7 +23,7 @@ There is never a call between a check and the step that follows from it, as in `
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from redlatch.errors import LockBusy
 
@@ -33,10 +33,12 @@ from ..hold import Hold
 from ..lease import Lease
 from ..outage import Outage
 from ..policy import Doubts
-from ..quorum import Quorum
 from .beside import Beside
 from .first_master import FirstMaster
 from .watches import Watch, Watches
+
+if TYPE_CHECKING:
+    from ..quorum import Quorum
 
 # A fenced lease reserves numbers for this many later holders at most (see `Fences.last_of_block`).
 MAX_SUCCESSORS = 1024

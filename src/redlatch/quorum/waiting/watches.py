@@ -13,11 +13,13 @@ Compiled as `redlatch._c.quorum.waiting.watches`, too (see `redlatch._c`).
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...votes.ballot import Ballot
 from ...votes.commands import GONE, Command
-from ..quorum import Quorum
+
+if TYPE_CHECKING:
+    from ..quorum import Quorum
 
 # The time to live that is assumed for a key without a ttl: 35 years.
 FOREVER_MS = 1 << 40

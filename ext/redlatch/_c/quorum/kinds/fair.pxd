@@ -11,7 +11,6 @@ from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.kinds.kind cimport Kind
 from redlatch._c.quorum.lease cimport Lease
 from redlatch._c.quorum.quorum cimport Quorum
-from redlatch._c.quorum.waiting.queues cimport WaitQueues
 from redlatch._c.quorum.waiting.watches cimport Watch, new_watch
 
 
@@ -29,12 +28,12 @@ cdef class Fair(Kind):
     # As in Kind: it knows neither Hold nor WaitQueues.
     cpdef begin(self, Quorum quorum, hold, caller)
     @cython.locals(place=int)
-    cpdef Command acquiring(self, Quorum quorum, queues, bytes key, Lease lease, long long ttl_ms)
+    cpdef Command acquiring(self, Quorum quorum, bytes key, Lease lease, long long ttl_ms)
     cpdef Command undoing(self, bytes key, Lease lease)
     cpdef Command releasing(self, bytes key, Lease lease)
     cpdef bint heed(self, Quorum quorum, Ballot ballot) except -1
-    cpdef undone(self, Quorum quorum, queues, bytes key, Ballot ballot)
-    cpdef end_watch(self, queues, bytes key)
+    cpdef undone(self, Quorum quorum, bytes key, Ballot ballot)
+    cpdef end_watch(self, Quorum quorum, bytes key)
     cpdef Ballot behind(self)
-    cdef Watch _watch(self, Quorum quorum, WaitQueues queues, bytes key, long long until_ns)
+    cdef Watch _watch(self, Quorum quorum, bytes key, long long until_ns)
     cdef _left_ns(self, Quorum quorum)

@@ -4,7 +4,6 @@ from redlatch._c.votes.commands cimport Command, Release, Scripted
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.lease cimport Lease, new_lease
 from redlatch._c.quorum.quorum cimport Quorum
-from redlatch._c.quorum.waiting.queues cimport WaitQueues
 
 
 cdef class InOrder(Command):

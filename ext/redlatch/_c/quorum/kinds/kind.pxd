@@ -1,5 +1,5 @@
-# Types for src/redlatch/quorum/kinds/kind.py when it is compiled. The fields are described there. Hold and WaitQueues
-# belong to modules above that one, so they are plain objects here.
+# Types for src/redlatch/quorum/kinds/kind.py when it is compiled. The fields are described there. A hold is a plain
+# object here, because its module is above that one.
 
 from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.votes.commands cimport AskHolder, Command, Extend, Locked, Owned, new_acquire, new_release
@@ -22,16 +22,16 @@ cdef class Kind:
 
     cpdef caller(self)
     cpdef begin(self, Quorum quorum, hold, caller)
-    cpdef Lease lease(self, Quorum quorum, queues, bytes key, long long since_ns, long long deadline_ns)
+    cpdef Lease lease(self, Quorum quorum, bytes key, long long since_ns, long long deadline_ns)
     cpdef Ballot ahead(self)
     cpdef Ballot behind(self)
     cpdef Ballot second_round(self, Quorum quorum, hold, Ballot ballot)
     cpdef won(self, Quorum quorum, hold)
     cpdef bint heed(self, Quorum quorum, Ballot ballot) except -1
-    cpdef undone(self, Quorum quorum, queues, bytes key, Ballot ballot)
-    cpdef end_watch(self, queues, bytes key)
+    cpdef undone(self, Quorum quorum, bytes key, Ballot ballot)
+    cpdef end_watch(self, Quorum quorum, bytes key)
     cpdef end(self, hold)
-    cpdef Command acquiring(self, Quorum quorum, queues, bytes key, Lease lease, long long ttl_ms)
+    cpdef Command acquiring(self, Quorum quorum, bytes key, Lease lease, long long ttl_ms)
     cpdef Command undoing(self, bytes key, Lease lease)
     cpdef Command releasing(self, bytes key, Lease lease)
     cpdef Command extending(self, bytes key, Lease lease, long long ttl_ms)
