@@ -152,15 +152,15 @@ def test_row_60_a_master_that_has_obeyed_an_earlier_copy_had_the_lock_whatever_i
 ) -> None:
     """After a fail-over, say: the new connection begins with a copy of the release, for which no caller waits."""
     for master in range(3):
-        held.policy.doubts.note_other(BEGINNING + 1, master)
+        held.quorum.doubts.note_other(BEGINNING + 1, master)
     held.hold.begin_release(held.now)
     ballot = ballot_of(held, "nnn")
     ballot.command.tried, ballot.command.obeyed = -1, obeyed
     if not lost:
-        assert outcome.end_release(held.policy, held.hold, ballot, False, True, held.now)
+        assert outcome.end_release(held.quorum, held.hold, ballot, False, True, held.now)
         return
     with pytest.raises(LockLost, match="a quorum has forgotten it"):
-        outcome.end_release(held.policy, held.hold, ballot, False, True, held.now)
+        outcome.end_release(held.quorum, held.hold, ballot, False, True, held.now)
 
 
 @pytest.mark.parametrize(("since", "kept"), [(BEGINNING, True), (BEGINNING + 1, False)])
