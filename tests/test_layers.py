@@ -22,7 +22,7 @@ PACKAGE = Path(redlatch.__file__).parent
 
 # From the bottom to the top. A module imports from its own unit and from lower layers, never from a neighbour.
 LAYERS = (
-    {"holder", "lazy"},
+    {"holder", "lazy", "loss"},
     {"errors", "health", "impl", "stats"},
     {"config", "masters", "votes"},
     {"wire", "quorum", "guard"},

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .locks.multi import AsyncMultiLock, MultiLock
     from .locks.readwrite import RWLock
     from .locks.reentrant import AsyncRLock, RLock
+    from .loss import Loss, LossKind
     from .quorum.policy import Handoff, Retry
     from .stats import Histogram, LockStats, MasterStats, Stats
 
@@ -67,6 +68,8 @@ _HOMES = {
     "Health": "health",
     "Histogram": "stats",
     "Holder": "holder",
+    "Loss": "loss",
+    "LossKind": "loss",
     "LockStats": "stats",
     "MasterHealth": "health",
     "MasterStats": "stats",
@@ -119,6 +122,8 @@ __all__ = [
     "LockLost",
     "LockStats",
     "LockTimeout",
+    "Loss",
+    "LossKind",
     "MasterHealth",
     "MasterQuarantined",
     "MasterRefused",

@@ -34,6 +34,8 @@ from typing import TYPE_CHECKING, Any
 
 import redis.exceptions
 
+from .loss import Loss, LossKind
+
 if TYPE_CHECKING:
     from .holder import Holder
 
@@ -171,12 +173,13 @@ class LockLost(LockError):
 
     Attributes:
         reason: why the lock was lost, as far as the call knows: `check` has the reason that `on_lost` got, `extend` and
-            `release` what they found out themselves. Empty in an error about several locks.
+            `release` what they found out themselves. It is a `Loss`: a text with a `kind`. Empty in an error about
+            several locks.
     """
 
     def __init__(self, message: str = "", *, reason: str = "", **named: Any) -> None:
         super().__init__(message, **named)
-        self.reason = reason
+        self.reason: Loss = reason if isinstance(reason, Loss) else Loss(LossKind.OTHER, reason)
 
 
 class NotOwned(LockError):

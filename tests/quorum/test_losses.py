@@ -1,35 +1,40 @@
-"""What the figures call the reasons of losses."""
+"""The losses: their kinds, their texts, and what figures call them."""
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 
-from redlatch.quorum.losses import (
-    FORGOTTEN,
-    HELD_LONGEST,
-    KEPT_OUT,
-    KEY_GONE,
-    RAN_OUT,
-    RELEASED,
-    STALLED,
-    label_of,
-)
+from redlatch import Loss, LossKind
+from redlatch.quorum import losses
+from redlatch.quorum.losses import COUNTED, RAN_OUT, RELEASED, held_longest, stalled
 
 
-@pytest.mark.parametrize(
-    ("reason", "label"),
-    [
-        (RAN_OUT, "expired"),
-        (f"{RAN_OUT}; its last renewal failed: no quorum", "expired"),
-        (FORGOTTEN, "forgotten"),
-        (KEY_GONE, "forgotten"),
-        (KEPT_OUT, "forgotten"),
-        (f"{STALLED} 31.0 s, so it was not renewed any more", "heartbeat"),
-        (RELEASED, "closed"),
-        (f"{HELD_LONGEST} 3 s, and not renewed any more", "max_hold"),
-        ("its holder ended without releasing it", "other"),
-        ("", "other"),
-    ],
-)
-def test_a_reason_has_a_label_also_if_its_text_goes_on(reason: str, label: str) -> None:
-    assert label_of(reason) == label
+def test_figures_count_every_kind_but_a_doubt() -> None:
+    names = ["expired", "forgotten", "max_hold", "heartbeat", "closed", "other"]
+    assert [kind.value for kind in COUNTED] == names
+
+
+def test_a_loss_is_the_text_that_handlers_got_before() -> None:
+    assert RELEASED == "released by close(release=True)"
+    assert f"{stalled(31.04)}" == "its process, or event loop, had not run for 31.0 s, so it was not renewed any more"
+    assert held_longest(3.0) == "it was held for its max_hold of 3 s, and not renewed any more"
+
+
+def test_more_about_the_cause_leaves_the_kind_as_it_is() -> None:
+    loss = RAN_OUT.because("its last renewal failed: no quorum")
+    assert loss == "its validity ran out; its last renewal failed: no quorum"
+    assert loss.kind is LossKind.EXPIRED
+
+
+@pytest.mark.parametrize("copied", [lambda loss: pickle.loads(pickle.dumps(loss)), copy.copy, copy.deepcopy])
+def test_a_loss_keeps_its_kind_when_it_is_copied(copied: object) -> None:
+    again = copied(stalled(2.0))  # type: ignore[operator]
+    assert (again, again.kind) == (stalled(2.0), LossKind.HEARTBEAT)
+
+
+def test_no_two_losses_have_one_text() -> None:
+    texts = [loss for loss in vars(losses).values() if isinstance(loss, Loss)]
+    assert len(set(texts)) == len(texts) > 5

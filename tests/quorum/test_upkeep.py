@@ -6,6 +6,7 @@ import pytest
 from support.upkeep_play import NOW, TTL_MS, Play
 
 from redlatch.quorum.lease import new_lease
+from redlatch.quorum.losses import RAN_OUT
 from redlatch.quorum.upkeep import TOGETHER_NS
 from redlatch.votes.units import MILLISECOND, SECOND
 
@@ -39,7 +40,7 @@ def test_a_lease_that_was_handed_off_and_came_back_meanwhile_is_not_over(play: P
 
 
 def test_the_reason_of_an_earlier_loss_says_nothing_about_a_lease_that_came_by_a_hand_off(play: Play) -> None:
-    play.term.reason = "its validity ran out"
+    play.term.reason = RAN_OUT
     assert play.upkeep.reason == "its validity ran out"
     play.released()
     play.hold.claim(object())

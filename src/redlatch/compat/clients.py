@@ -22,6 +22,7 @@ from ..aio import AsyncClient
 from ..client import Client
 from ..config import ttl_ms_of
 from ..locks.factory import BaseClient
+from ..loss import Loss
 from ..masters.listed import check_cluster, masters_of
 from ..quorum.claim import HELD
 from ..quorum.quorum import Quorum
@@ -62,7 +63,7 @@ class Foreign(BaseClient):
         ttl_ms: int,
         kind: Any = None,
         auto_renew: bool = False,
-        on_lost: Callable[[Any, str], object] | None = None,
+        on_lost: Callable[[Any, Loss], object] | None = None,
     ) -> Any:
         """Make a lock on a key.
 
@@ -88,7 +89,7 @@ class Foreign(BaseClient):
         ttl_ms: int,
         kind: Any = None,
         auto_renew: bool = False,
-        on_lost: Callable[[Any, str], object] | None = None,
+        on_lost: Callable[[Any, Loss], object] | None = None,
     ) -> Any:
         """Make a lock that is already held with this token, by this client or by another process.
 

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 from .. import config, impl
 from ..errors import ClientForked, LockError, LockLost, NotOwned
 from ..holder import Holder
+from ..loss import Loss
 from ..quorum.claim import FREE, HELD
 from ..quorum.counting import count_end, count_lost_release
 from ..quorum.effects import Steps
 from ..quorum.hold import Hold
 from ..quorum.inquiry import holder_of
-from ..quorum.losses import LOST_BEFORE, RAN_OUT, RELEASED
+from ..quorum.losses import IN_DOUBT, LOST_BEFORE, RAN_OUT, RELEASED
 from ..quorum.outcome import loss, was_released, why_gone
 from ..quorum.quorum import Quorum
 from ..quorum.upkeep import Term, Upkeep
@@ -59,7 +60,7 @@ class Shared(Generic[AnyDriver]):
         driver: AnyDriver,
         quorum: Quorum,
         wait_release: bool,
-        on_lost: Callable[[Any, str], object] | None,
+        on_lost: Callable[[Any, Loss], object] | None,
         no_scripts: str = "",
     ) -> None:
         self.driver = driver
@@ -185,7 +186,7 @@ class BaseLock(Core):
         if self._upkeep is not None and self._upkeep.live():
             self._begin_upkeep()
 
-    def _let_run_out(self, why: str) -> None:
+    def _let_run_out(self, why: Loss) -> None:
         """Stop the renewal of a lock whose holder is gone. The lock runs out with its ttl, and the loss is reported."""
         upkeep = self._upkeep
         if upkeep is not None and upkeep.live():
@@ -237,12 +238,12 @@ class BaseLock(Core):
         if reason is None and was_released(quorum, self._hold):
             reason = RELEASED
         if reason is None and not quorum.released_ns and quorum.doubts.cover(self._hold.lease.asked_ns):
-            reason = "a master that voted for it may have forgotten it; extend() finds out whether a quorum has it"
+            reason = IN_DOUBT
         if reason is None:
             reason = RAN_OUT if upkeep is None else upkeep.why_over(quorum.clock.now())
         return loss(reason, self._hold)
 
-    def _report_loss(self, reason: str = LOST_BEFORE, term: Term | None = None) -> None:
+    def _report_loss(self, reason: Loss = LOST_BEFORE, term: Term | None = None) -> None:
         """Report the loss of this lock to `on_lost` or to the log; the drivers call this.
 
         Args:
@@ -255,7 +256,7 @@ class BaseLock(Core):
             # From here on an interrupt is logged, with the loss.
             if term is not None:
                 term.reported = True
-            elif reason == LOST_BEFORE:
+            elif reason is LOST_BEFORE:
                 count_lost_release(self._shared.quorum, self._hold)
             else:
                 count_end(self._shared.quorum, self._hold, self._shared.quorum.clock.now(), reason)

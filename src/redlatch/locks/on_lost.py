@@ -9,9 +9,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from ..loss import Loss
+
 logger = logging.getLogger("redlatch")
 
-OnLost = Callable[[Any, str], object]
+OnLost = Callable[[Any, Loss], object]
 
 # A loop keeps only weak references to its tasks.
 _running: set[asyncio.Future[Any]] = set()
@@ -45,7 +47,7 @@ def on_lost_of(on_lost: OnLost | None, awaits: bool) -> OnLost | None:
     return partial(_call, on_lost, awaits)
 
 
-def _call(on_lost: OnLost, awaits: bool, lock: Any, reason: str) -> None:
+def _call(on_lost: OnLost, awaits: bool, lock: Any, reason: Loss) -> None:
     """Call a function for a lost lock.
 
     Raises:
@@ -68,7 +70,7 @@ def _call(on_lost: OnLost, awaits: bool, lock: Any, reason: str) -> None:
     task.add_done_callback(partial(_end, lock.name, reason))
 
 
-def _end(name: str | bytes, reason: str, task: asyncio.Future[Any]) -> None:
+def _end(name: str | bytes, reason: Loss, task: asyncio.Future[Any]) -> None:
     """Log the exception of an `on_lost` that was awaited."""
     _running.discard(task)
     if not task.cancelled() and (error := task.exception()) is not None:

@@ -13,6 +13,7 @@ import redis
 import redis.asyncio
 
 from ..errors import ConfigurationError
+from ..loss import Loss
 from ..quorum.policy import Handoff, Retry
 from ..votes.units import UNBOUNDED
 
@@ -41,13 +42,13 @@ class CommonOptions(TypedDict, total=False):
 class Options(CommonOptions, total=False):
     """The options of all locks of a `Client`."""
 
-    on_lost: Callable[[Any, str], None] | None
+    on_lost: Callable[[Any, Loss], None] | None
 
 
 class AsyncOptions(CommonOptions, total=False):
     """The options of all locks of an `AsyncClient`."""
 
-    on_lost: Callable[[Any, str], Awaitable[object] | None] | None
+    on_lost: Callable[[Any, Loss], Awaitable[object] | None] | None
     cancel_on_loss: bool
 
 

@@ -10,6 +10,7 @@ from typing import Any, Generic, NoReturn, Self
 
 from ..errors import AlreadyHeld, LockError, NotOwned
 from ..quorum.claim import HELD
+from ..quorum.losses import HOLDER_ENDED
 from .batch import AnyLock
 from .lock import BaseLock, held_for, note_failure
 from .owner import coroutine_function, named, of_threads, running_task
@@ -175,7 +176,7 @@ class BaseRLock(Generic[AnyLock]):
         """Stop renewing the lock of an owner that ended without releasing it, so that it runs out."""
         lock, _ = self._held.pop(reference, (None, 0))
         if lock is not None:
-            lock._let_run_out("its holder ended without releasing it, so it was no longer renewed and ran out")
+            lock._let_run_out(HOLDER_ENDED)
 
 
 def _taken_over(lock: BaseLock) -> bool:

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..quorum.losses import LABELS
+from ..quorum.losses import COUNTED
 from ..stats import Histogram
 
 Kind = Literal["counter", "gauge", "histogram"]
 
 # Why locks are lost. The series of each reason begins with 0, so that its first loss is an increase.
-REASONS = LABELS
+REASONS = tuple([kind.value for kind in COUNTED])
 
 # The class of the error with which an acquire ends. "_OTHER" is the fallback of the semantic conventions.
 ERRORS = {

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import NoReturn
 
 from redlatch.errors import QuorumUnavailable
-from redlatch.quorum.losses import LOST_BEFORE, label_of
+from redlatch.loss import Loss
+from redlatch.quorum.losses import LOST_BEFORE
 
 from ..votes.ballot import Ballot
 from .claim import HELD
@@ -24,24 +25,24 @@ def figures_of(quorum: Quorum, hold: Hold) -> Figures:
     return quorum.figures if hold.figures is None else hold.figures
 
 
-def count_end(quorum: Quorum, hold: Hold, ended_ns: int, lost: str = "") -> None:
+def count_end(quorum: Quorum, hold: Hold, ended_ns: int, lost: Loss | None = None) -> None:
     """Count the end of a lease, once. Call it before another acquire can claim the hold.
 
     Args:
         ended_ns: when the release began, or the loss was found.
-        lost: the reason of the loss; "" if the lock was released or handed off.
+        lost: the loss; None if the lock was released or handed off.
     """
     if hold.won_ns:
         figures = figures_of(quorum, hold)
         figures.hold_time.count(ended_ns - hold.won_ns)
         hold.won_ns = 0
         if lost:
-            figures.lose(label_of(lost))
+            figures.lose(lost.kind.value)
 
 
 def count_lost_release(quorum: Quorum, hold: Hold) -> None:
     """Count the loss of a lease whose end was counted as a release, because nobody waited for the answers."""
-    figures_of(quorum, hold).lose(label_of(LOST_BEFORE))
+    figures_of(quorum, hold).lose(LOST_BEFORE.kind.value)
 
 
 def count_split(quorum: Quorum, hold: Hold, ballot: Ballot) -> None:

@@ -1,43 +1,41 @@
-"""Why locks are lost: the texts that errors and reports have, and what the figures call them."""
+"""How locks are lost: each loss with its text, once. Everything that speaks of a loss takes it from here."""
 
 from __future__ import annotations
 
-# The usual reasons. An error or a report may go on after one of these texts.
-RAN_OUT, FORGOTTEN, RELEASED, HELD_LONGEST, STALLED = (
-    "its validity ran out",
-    "a quorum has forgotten it",
-    "released by close(release=True)",
-    "it was held for its max_hold of",
-    "its process, or event loop, had not run for",
-)
+from redlatch.loss import Loss, LossKind
+
+RAN_OUT = Loss(LossKind.EXPIRED, "its validity ran out")
+
+FORGOTTEN = Loss(LossKind.FORGOTTEN, "a quorum has forgotten it")
 
 # The answers to a release that nobody waited for have said so.
-LOST_BEFORE = "a quorum had forgotten it before it was released"
+LOST_BEFORE = Loss(LossKind.FORGOTTEN, "a quorum had forgotten it before it was released")
 
 # The masters have pushed a change of the key, and then said that it is gone.
-KEY_GONE = "a majority of masters reported that its key is gone"
+KEY_GONE = Loss(LossKind.FORGOTTEN, "a majority of masters reported that its key is gone")
 
 # A quarantine that lasts longer than the lease: the masters cannot confirm the lock any more.
-KEPT_OUT = "a majority of masters has forgotten it, and is kept out until after its deadline"
+KEPT_OUT = Loss(LossKind.FORGOTTEN, "a majority of masters has forgotten it, and is kept out until after its deadline")
 
-# What `LockStats.lost` calls any other reason.
-OTHER = "other"
+RELEASED = Loss(LossKind.CLOSED, "released by close(release=True)")
 
-_LABELS = {
-    RAN_OUT: "expired",
-    FORGOTTEN: "forgotten",
-    LOST_BEFORE: "forgotten",
-    KEY_GONE: "forgotten",
-    KEPT_OUT: "forgotten",
-    HELD_LONGEST: "max_hold",
-    STALLED: "heartbeat",
-    RELEASED: "closed",
-}
+IN_DOUBT = Loss(
+    LossKind.IN_DOUBT, "a master that voted for it may have forgotten it; extend() finds out whether a quorum has it"
+)
 
-# All labels, as metrics show them.
-LABELS = (*dict.fromkeys(_LABELS.values()), OTHER)
+# The thread or task that held a re-entrant lock has ended.
+HOLDER_ENDED = Loss(LossKind.OTHER, "its holder ended without releasing it, so it was no longer renewed and ran out")
+
+# The kinds that figures count.
+COUNTED = tuple([kind for kind in LossKind if kind is not LossKind.IN_DOUBT])
 
 
-def label_of(reason: str) -> str:
-    """Return what the figures call the reason of a loss."""
-    return next((label for beginning, label in _LABELS.items() if reason.startswith(beginning)), OTHER)
+def held_longest(seconds: float) -> Loss:
+    """Return the loss of a lock that was held for its `max_hold`."""
+    return Loss(LossKind.MAX_HOLD, f"it was held for its max_hold of {seconds:g} s, and not renewed any more")
+
+
+def stalled(seconds: float) -> Loss:
+    """Return the loss of a lock whose process had not run for this time."""
+    text = f"its process, or event loop, had not run for {seconds:.1f} s, so it was not renewed any more"
+    return Loss(LossKind.HEARTBEAT, text)

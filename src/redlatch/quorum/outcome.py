@@ -10,6 +10,7 @@ from __future__ import annotations
 from redis.exceptions import AuthenticationError, NoPermissionError
 
 from redlatch.errors import RETRY_AFTER, LockLost, MasterQuarantined, QuorumUnavailable
+from redlatch.loss import NO_LOSS, Loss
 from redlatch.quorum.losses import FORGOTTEN, RAN_OUT, RELEASED
 
 from ..votes.ballot import Ballot
@@ -78,10 +79,10 @@ def end_release(quorum: Quorum, hold: Hold, ballot: Ballot, late: bool, resent: 
         lost = late or ballot.refused()
         if lost and not late and resent:
             lost = not proves_nothing(quorum.doubts, ballot, hold.lease, quorum.clock.now())
-        why = why_lost(quorum, hold, late) if lost else ""
+        why = why_lost(quorum, hold, late) if lost else None
         count_end(quorum, hold, started_ns, why)
         hold.free()
-        if lost:
+        if why is not None:
             raise lost_before(quorum, hold, ballot, why, quorum.clock.now() - started_ns)
         return True
     first = ~ballot.command.tried
@@ -116,22 +117,22 @@ def proves_nothing(doubts: Doubts, ballot: Ballot, lease: Lease, now_ns: int) ->
     return refusers(doubts, ballot, lease, now_ns).bit_count() <= ballot.size - ballot.quorum
 
 
-def lost_before(quorum: Quorum, hold: Hold, ballot: Ballot, why: str, elapsed_ns: int) -> LockLost:
+def lost_before(quorum: Quorum, hold: Hold, ballot: Ballot, why: Loss, elapsed_ns: int) -> LockLost:
     """Return the error for an extension or a release of a lock that was lost for this reason (`why_lost`)."""
     return loss(why, hold, elapsed_ns, _causes(quorum, ballot, elapsed_ns))
 
 
-def why_lost(quorum: Quorum, hold: Hold, late: bool) -> str:
+def why_lost(quorum: Quorum, hold: Hold, late: bool) -> Loss:
     """Return why a lock was lost whose loss an extension or a release has found; `late` means that it was over then."""
     if was_released(quorum, hold):
         return RELEASED
     return (why_gone(hold) or RAN_OUT) if late else FORGOTTEN
 
 
-def why_gone(hold: Hold) -> str:
-    """Return the reason of the loss of a lease if it is known; "" if it may have run out, and nobody asked for it."""
+def why_gone(hold: Hold) -> Loss:
+    """Return the loss of a lease if it is known; `NO_LOSS` if it may have run out, and nobody asked for it."""
     token, why = hold.lost_because
-    return why if token is hold.lease.token else ""
+    return why if token is hold.lease.token else NO_LOSS
 
 
 def no_quorum(
@@ -187,7 +188,7 @@ def was_released(quorum: Quorum, hold: Hold) -> bool:
     return 0 < quorum.released_ns <= hold.lease.deadline_ns
 
 
-def loss(why: str, hold: Hold, elapsed_ns: int = 0, causes: dict[str, BaseException] | None = None) -> LockLost:
+def loss(why: Loss, hold: Hold, elapsed_ns: int = 0, causes: dict[str, BaseException] | None = None) -> LockLost:
     """Return the error for a lost lock; `why` is the reason."""
     text = f"{hold.name!r} was lost: {why}"
     return LockLost(text, name=hold.name, elapsed=elapsed_ns / SECOND, causes=causes, reason=why)

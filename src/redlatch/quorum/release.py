@@ -134,10 +134,10 @@ class Releasing:
             self._ballot.released_lease = self._hold.lease
         yield Send([self._ballot])
         self._quorum.queues.leave(self._hold, self._started_ns, not self._late)
-        why = why_lost(self._quorum, self._hold, True) if self._late else ""
+        why = why_lost(self._quorum, self._hold, True) if self._late else None
         count_end(self._quorum, self._hold, self._started_ns, why)
         self._hold.free()
-        if self._late:
+        if why is not None:
             raise loss(why, self._hold, self._quorum.clock.now() - self._started_ns)
 
     def close(self) -> None:

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 from redlatch.errors import LockError
+from redlatch.loss import Loss
 from redlatch.quorum.claim import HELD
 from redlatch.quorum.hold import Hold
 from redlatch.quorum.key_watch import FIRST_NS, KeyWatch
-from redlatch.quorum.losses import HELD_LONGEST, RAN_OUT, STALLED
+from redlatch.quorum.losses import RAN_OUT, held_longest, stalled
 from redlatch.quorum.quorum import Quorum
 from redlatch.votes.units import MILLISECOND, SECOND, UNBOUNDED
 
@@ -44,7 +45,7 @@ class Upkeep:
         kept: the lock object, which `let_run_out` keeps alive to report its loss; or None.
         scope: cancels the body of the ``async with``, or None.
         term: the upkeep of the present lease, or of the one that was lost; None if there is none.
-        why: the reason to report when the lock runs out; None for the usual one.
+        why: the loss to report when the lock runs out; None for the usual one.
     """
 
     __slots__ = (
@@ -70,7 +71,7 @@ class Upkeep:
         ttl_ms: int,
         renews: bool = False,
         max_hold_ns: int | None = None,
-        on_lost: Callable[[Any, str], object] | None = None,
+        on_lost: Callable[[Any, Loss], object] | None = None,
         cancels: bool = False,
         asked: bool = False,
     ) -> None:
@@ -86,10 +87,10 @@ class Upkeep:
         self.kept: Any = None
         self.scope: Any = None
         self.term: Term | None = None
-        self.why: str | None = None
+        self.why: Loss | None = None
 
     @property
-    def reason(self) -> str | None:
+    def reason(self) -> Loss | None:
         """Why the lock was lost, or None."""
         term = self.term
         # A later lease may have come by a hand-off whose acquire has not returned yet.
@@ -121,13 +122,13 @@ class Upkeep:
         term = self.term
         return term is not None and term.live()
 
-    def let_run_out(self, lock: Any, why: str) -> None:
+    def let_run_out(self, lock: Any, why: Loss) -> None:
         """Stop the renewal of a lock whose holder is gone, and keep its object alive until the loss is reported."""
         self.renews = False
         self.why = why
         self.kept = lock
 
-    def why_over(self, now_ns: int) -> str:
+    def why_over(self, now_ns: int) -> Loss:
         """Return the reason to report if the validity is over."""
         if self.why is not None:
             return self.why
@@ -137,13 +138,12 @@ class Upkeep:
         if term.gone is not None:
             return term.gone
         if term.stalled_ns:
-            seconds = term.stalled_ns / SECOND
-            return f"{STALLED} {seconds:.1f} s, so it was not renewed any more"
+            return stalled(term.stalled_ns / SECOND)
         # This is more than the drift of the last renewal.
         drift_ns = self.ttl_ms * MILLISECOND // 20
         if self.renews and self.max_hold_ns is not None and now_ns >= term.began_ns + self.max_hold_ns - drift_ns:
-            return f"{HELD_LONGEST} {self.max_hold_ns / SECOND:g} s, and not renewed any more"
-        return RAN_OUT + ("" if term.failure is None else f"; its last renewal failed: {term.failure}")
+            return held_longest(self.max_hold_ns / SECOND)
+        return RAN_OUT if term.failure is None else RAN_OUT.because(f"its last renewal failed: {term.failure}")
 
 
 class Term:
@@ -202,8 +202,8 @@ class Term:
         self.began_ns = now_ns
         self.doubted = self.renewing = self.reported = False
         self.failure: LockError | None = None
-        self.gone: str | None = None
-        self.reason: str | None = None
+        self.gone: Loss | None = None
+        self.reason: Loss | None = None
         self.renew_ns = self.due_ns = self.number = self.stalled_ns = 0
         self.watch: KeyWatch | None = None
 
@@ -229,7 +229,7 @@ class Term:
         due_ns = min(renew_ns, deadline_ns) if self.renews or self.doubted else deadline_ns
         self.due_ns = due_ns if self.watch is None else min(due_ns, self.watch.look_ns())
 
-    def lose(self, reason: str, now_ns: int) -> None:
+    def lose(self, reason: Loss, now_ns: int) -> None:
         """End the lease, because a quorum does not have it any more; the schedule then finds that it is over."""
         lease = self.hold.lease
         if lease.token is self.token:

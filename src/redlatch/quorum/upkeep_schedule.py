@@ -204,7 +204,7 @@ class UpkeepSchedule:
             # A LockLost says that the lease is over. It adds nothing to the reason of the loss.
             if not isinstance(error, LockLost):
                 term.failure = error
-            elif error.reason == FORGOTTEN:
+            elif error.reason is FORGOTTEN:
                 term.gone = FORGOTTEN
             if error is not None:
                 if term.doubted and term.live() and beyond_proof(self._quorum, term.hold, error.causes.items()):

@@ -18,6 +18,7 @@ from ..config import seconds_of
 from ..errors import AlreadyHeld, ConfigurationError, LockError, LockLost, NotOwned
 from ..locks.lock import BaseLock
 from ..locks.multi import BaseMultiLock
+from ..loss import Loss, LossKind
 from ..quorum.claim import HELD, UNCONFIRMED
 
 logger = logging.getLogger("redlatch")
@@ -122,7 +123,7 @@ class Held:
             _at_once(self.lock.release(wait=False))
         except LockLost:
             for part in over or self._parts:
-                _report(part, f"its validity was over when its transaction {outcome.value}")
+                _report(part, Loss(LossKind.EXPIRED, f"its validity was over when its transaction {outcome.value}"))
         except LockError as failure:
             logger.warning("lock %r was not released after its transaction: %s", self.name, failure)
 
@@ -151,7 +152,7 @@ class Held:
                     part._mark_lost(upkeep.term)
                 # The end of the lease is not reported again.
                 upkeep.end()
-            part._report_loss(reason)
+            part._report_loss(Loss(LossKind.OTHER, reason))
 
 
 class Holdings:
@@ -239,7 +240,7 @@ def _margin_of(margin: float | None, ttl: float) -> float:
     return seconds
 
 
-def _report(part: BaseLock, reason: str) -> None:
+def _report(part: BaseLock, reason: Loss) -> None:
     """Report a loss, unless the upkeep of the lock has reported it at its deadline."""
     term = None if part._upkeep is None else part._upkeep.term
     if term is None or term.reason is None:

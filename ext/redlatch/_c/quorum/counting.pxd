@@ -12,7 +12,7 @@ cpdef Figures figures_of(Quorum quorum, Hold hold)
 
 
 @cython.locals(figures=Figures)
-cpdef count_end(Quorum quorum, Hold hold, long long ended_ns, str lost=*)
+cpdef count_end(Quorum quorum, Hold hold, long long ended_ns, lost=*)
 
 
 @cython.locals(figures=Figures)
