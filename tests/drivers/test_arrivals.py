@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import socket
 
-from redlatch.drivers.arrivals import Outcome, turn_away, weakly
+from redlatch.drivers.arrivals import Outcome, reject, weakly
 from redlatch.wire.connect import Connection
 from redlatch.wire.traits import Traits
 
@@ -48,7 +48,7 @@ def test_a_connection_for_a_driver_that_is_gone_is_closed() -> None:
 
 def test_turning_away_may_be_repeated() -> None:
     late = connection()
-    turn_away(late)
-    turn_away(late)
-    turn_away(TimeoutError())
+    reject(late)
+    reject(late)
+    reject(TimeoutError())
     assert late.sock.fileno() == -1

@@ -32,11 +32,11 @@ def url() -> Iterator[str]:
 def test_a_connection_that_broke_just_before_the_end_is_closed(url: str, how: str) -> None:
     masters = masters_of([url])
     connections = Connections(masters, 1, BootClock(), Fleet, lambda index, outcome: None)
-    connections.muster()
+    connections.make_fleet()
     try:
         connections.arrive(0, dial(masters[0], 10.0))
         connections.fleet.torn = True
-        connections.fleet.mend()
+        connections.fleet.recover()
         [(_, sock)] = connections.fleet.fallen
         getattr(connections, how)()
         assert sock.fileno() == -1
@@ -47,7 +47,7 @@ def test_a_connection_that_broke_just_before_the_end_is_closed(url: str, how: st
 def test_a_connection_that_no_driver_has_taken_is_closed(url: str) -> None:
     [master] = masters_of([url])
     connections = Connections([master], 1, BootClock(), Fleet, lambda index, outcome: None)
-    connections.muster()
+    connections.make_fleet()
     connection = dial(master, 10.0)
     connections.arrivals.append((0, connection))
     connections.close()
@@ -64,7 +64,7 @@ def test_the_sockets_of_a_forgotten_client_are_dismissed(url: str) -> None:
         sock.close()
 
     connections = Connections([master], 1, BootClock(), Fleet, lambda index, outcome: None)
-    connections.muster()
+    connections.make_fleet()
     connections.arrive(0, dial(master, 10.0))
     connections.dismiss = dismiss
     del connections
@@ -87,7 +87,7 @@ def test_the_collector_finds_no_connection_of_a_forgotten_client_before_the_clie
         # Older than its client, so that the collector comes to it first.
         connection = dial(masters[0], 10.0, extension=guard(lambda index, by_ns: None).handshake(0))
         connections = Connections(masters, 2, BootClock(), Fleet, lambda index, outcome: None, guard=guard)
-        connections.muster()
+        connections.make_fleet()
         if where == "not taken":
             connections.arrivals.append((0, connection))
         else:

@@ -93,19 +93,19 @@ def test_an_interrupt_while_the_client_closes_as_the_leader_closes_the_sockets(c
 def test_at_exit_a_client_waits_for_its_releases_unless_it_never_connected(
     unconnected: Crew, url: str, name: str
 ) -> None:
-    unconnected.closing.linger(1 << 62)
+    unconnected.closing.await_answers(1 << 62)
     unconnected.connect()
     ask(url).set(name, "token", px=60_000)
     release = unconnected.releasing(name)
     unconnected.leader.inbox.append(release)
-    unconnected.closing.linger(unconnected.boot.now() + 10**10)
+    unconnected.closing.await_answers(unconnected.boot.now() + 10**10)
     assert release.yes == 1
     assert not unconnected.leader.role and not unconnected.hung_up()
 
 
 def test_at_exit_a_thread_that_leads_is_left_alone(crew: Crew) -> None:
     with crew.led_by_another():
-        crew.closing.linger(crew.boot.now() + 10**10)
+        crew.closing.await_answers(crew.boot.now() + 10**10)
         assert crew.leader.role
 
 

@@ -50,7 +50,7 @@ def test_nobody_sees_all_masters_tried_before_the_last_verdict_stands(url: str) 
     # Else a caller between the two would take a wrong list for a good one.
     masters = masters_of([url, url.replace("127.0.0.1", "localhost")])
     connections = Connections(masters, 2, BootClock(), Fleet, lambda index, outcome: None)
-    connections.muster()
+    connections.make_fleet()
     try:
         connections.arrive(0, dial(masters[0], 10.0))
         assert not connections.is_complete()
@@ -68,7 +68,7 @@ def test_nobody_sees_all_masters_tried_before_the_last_verdict_stands(url: str) 
 def test_a_connection_may_say_that_leases_are_in_doubt(url: str) -> None:
     masters = masters_of([url])
     connections = Connections(masters, 1, BootClock(), Fleet, lambda index, outcome: None)
-    connections.muster()
+    connections.make_fleet()
     try:
         first, second = dial(masters[0], 10.0), dial(masters[0], 10.0)
         assert not connections.arrive(0, first)
@@ -93,7 +93,7 @@ class Sentinel:
             [self.master], 1, BootClock(), Fleet, lambda index, outcome: None, dialler=lambda *_: self
         )
         self.connections._switches.listen = lambda index: None
-        self.connections.muster()
+        self.connections.make_fleet()
         self.direct = direct
 
     def start(self, index: int, *_: Any) -> None:
@@ -187,7 +187,7 @@ def test_a_connection_that_is_judged_while_the_client_closes_is_closed_without_a
         return made[0]
 
     connections = Connections(masters, 1, BootClock(), Fleet, lambda index, outcome: None, guard=guard)
-    connections.muster()
+    connections.make_fleet()
     made[0].connections = connections
     connection = dial(masters[0], 10.0, extension=made[0].handshake(0))
     connections.arrive(0, connection)
@@ -220,7 +220,7 @@ def test_an_error_while_a_connection_waits_closes_it_and_has_the_master_dialled_
         return made[0]
 
     connections = Connections(masters, 2, BootClock(), Fleet, lambda index, outcome: None, guard=guard, dialler=dialler)
-    connections.muster()
+    connections.make_fleet()
     try:
         connection = dial(masters[0], 10.0, extension=guard(lambda index, by_ns: None).handshake(0))
         connections.arrive(0, connection)
@@ -263,18 +263,18 @@ def broken_again(url: str, causes: list[BaseException], seconds: float) -> list[
         made.append(NoDialler())
         return made[0]
 
-    def muster(addresses: list[str], quorum: int, _: Any, guarded: bool, room: int) -> Any:
+    def make_fleet(addresses: list[str], quorum: int, _: Any, guarded: bool, room: int) -> Any:
         return Fleet(addresses, quorum, clock, guarded, room)
 
     its_clock: Any = Clock()
-    connections = Connections([master], 1, its_clock, muster, lambda index, outcome: None, dialler=dialler)
-    connections.muster()
+    connections = Connections([master], 1, its_clock, make_fleet, lambda index, outcome: None, dialler=dialler)
+    connections.make_fleet()
     try:
         for cause in causes:
             connections.arrive(0, dial(master, 10.0))
             now += int(seconds * 10**9)
             connections.fleet.torn = True
-            connections.fleet.mend()
+            connections.fleet.recover()
             [(link, sock)] = connections.fleet.fallen
             connections.fleet.fallen.clear()
             sock.close()

@@ -14,7 +14,7 @@ from operate.test_mover import TTL, mover, use
 
 from redlatch import Client, ConfigurationError
 from redlatch.drivers.arrivals import DIAL_TIMEOUT
-from redlatch.drivers.handover import STRIDE, MovingConnections, Scout, offset
+from redlatch.drivers.handover import STRIDE, MovingConnections, SuccessorProbe, offset
 from redlatch.guard.handover import Successor
 from redlatch.guard.handshake import GuardHandshake
 from redlatch.guard.marker import MARKER
@@ -46,10 +46,10 @@ class Dials:
         self.closed = True
 
 
-def scout_of(old: list[str], new: list[str], postpone: Callable[[], None] = lambda: None) -> Any:
+def probe_of(old: list[str], new: list[str], postpone: Callable[[], None] = lambda: None) -> Any:
     previous, names = (tuple(sorted(url.removeprefix("redis://") for url in urls)) for urls in (old, new))
     successor = Successor(masters_of(new), lambda set_back: None, MARKER, previous, names)
-    return Scout(successor, lambda index, outcome: None, Dials, postpone)
+    return SuccessorProbe(successor, lambda index, outcome: None, Dials, postpone)
 
 
 def look(url: str) -> Connection:
@@ -57,42 +57,42 @@ def look(url: str) -> Connection:
     return dial(master, DIAL_TIMEOUT, False, GuardHandshake(MARKER))
 
 
-def test_a_scout_looks_once_and_again_only_if_it_is_needed(urls: list[str]) -> None:
-    scout = scout_of(urls[:2], urls[2:])
-    scout.start()
-    scout.start()
-    assert scout._dialler.started == [(0, 0.0), (1, 0.0), (2, 0.0)]
+def test_a_probe_looks_once_and_again_only_if_it_is_needed(urls: list[str]) -> None:
+    probe = probe_of(urls[:2], urls[2:])
+    probe.start()
+    probe.start()
+    assert probe._dialler.started == [(0, 0.0), (1, 0.0), (2, 0.0)]
     seen = look(urls[2])
-    assert not scout.finds(0, seen, False)
+    assert not probe.finds(0, seen, False)
     assert seen.sock.fileno() == -1
-    assert len(scout._dialler.started) == 3
-    scout.start()
-    assert scout._dialler.started[3:] == [(0, 0.0)]
-    assert not scout.finds(0, look(urls[2]), True)
-    assert scout._dialler.started[4][1] > 0
-    assert not scout.finds(0, ConnectionRefusedError(), True)
-    assert len(scout._dialler.started) == 5
+    assert len(probe._dialler.started) == 3
+    probe.start()
+    assert probe._dialler.started[3:] == [(0, 0.0)]
+    assert not probe.finds(0, look(urls[2]), True)
+    assert probe._dialler.started[4][1] > 0
+    assert not probe.finds(0, ConnectionRefusedError(), True)
+    assert len(probe._dialler.started) == 5
 
 
-def test_a_scout_looks_later_if_no_thread_can_start(urls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_looks_later_if_no_thread_can_start(urls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by an attack: the error left the driver in the middle of its work."""
     postponed: list[bool] = []
-    scout = scout_of(urls[:2], urls[2:4], lambda: postponed.append(True))
+    probe = probe_of(urls[:2], urls[2:4], lambda: postponed.append(True))
 
     def fail(*given: Any) -> None:
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patched:
         patched.setattr(Dials, "start", fail)
-        scout.start()
+        probe.start()
     assert postponed == [True, True]
-    scout.start()
-    assert [index for index, _ in scout._dialler.started] == [0, 1]
+    probe.start()
+    assert [index for index, _ in probe._dialler.started] == [0, 1]
 
 
 def test_masters_that_came_by_no_handover_are_not_gone_over_to(urls: list[str]) -> None:
-    scout = scout_of(urls[2:], urls[:2])
-    assert not scout.finds(0, look(urls[0]), False)
+    probe = probe_of(urls[2:], urls[:2])
+    assert not probe.finds(0, look(urls[0]), False)
 
 
 def test_outcomes_of_different_lists_have_different_indexes() -> None:
@@ -144,7 +144,7 @@ def test_an_interrupt_anywhere_in_the_change_is_made_good_by_the_next_try(moved:
     old, new = moved
     for line in count():
         connections, quorum = connections_of(old, new)
-        fleet = connections.muster()
+        fleet = connections.make_fleet()
         outcome = look(new[0])
         struck = interrupted_at(line, partial(connections.arrive, STRIDE, outcome))
         # Another thread may ask at any moment.
@@ -165,7 +165,7 @@ def test_an_interrupt_anywhere_in_the_change_is_made_good_by_the_next_try(moved:
 def test_an_outcome_of_a_list_that_was_left_is_turned_away(moved: tuple[list[str], list[str]]) -> None:
     old, new = moved
     connections, _ = connections_of(old, new)
-    connections.muster()
+    connections.make_fleet()
     connections.arrive(STRIDE, look(new[0]))
     late = look(old[0])
     connections.arrive(0, late)

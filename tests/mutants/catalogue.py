@@ -279,7 +279,7 @@ MUTANTS = (
         "who leaves the head calls nobody",
         "26, 27, 31",
         WAITING,
-        "        queue = self.by_key.get(key)\n        if queue is not None and self._call_next(queue, now_ns, courteous):\n"
+        "        queue = self.by_key.get(key)\n        if queue is not None and self._call_next(queue, now_ns, backs_off):\n"
         "            return\n",
         "        return\n",
     ),
@@ -485,7 +485,7 @@ return 1""",
         "    marker, known = state.new_marker(master, report, 0), None\n",
     ),
     Mutant(
-        "a flush is not heeded",
+        "a flush is ignored",
         "row 33: all",
         ENGINE,
         "            if link.monitor is None:\n                return found.end()\n",

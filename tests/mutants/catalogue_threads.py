@@ -103,10 +103,10 @@ THREADS = (
         "            del self.role[ROLE]\n",
     ),
     _bug(
-        "a sleeper that finds a driver does not rouse it",
+        "a sleeper that finds a driver does not wake_leader it",
         "lost wake-up",
         FOLLOWERS,
-        "        if not self._chain.ready:\n            self._leader.rouse()\n",
+        "        if not self._chain.ready:\n            self._leader.wake_leader()\n",
         "",
     ),
     _bug(

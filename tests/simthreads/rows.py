@@ -43,14 +43,14 @@ def bring_back(row: Row, package: Path) -> None:
 
 
 _CALL_NEXT = '''\
-    def _call_next(self, queue: WaitQueue, now_ns: int, courteous: bool) -> bool:
+    def _call_next(self, queue: WaitQueue, now_ns: int, backs_off: bool) -> bool:
         """Put the next in line at the head, and call it; False where nobody is left."""
         while True:
             entry = _next(queue)
             if entry is None:
                 return False
             queue.move(now_ns)
-            entry.courteous = courteous
+            entry.backs_off = backs_off
             self.called.append(entry)
             self.heads[entry.hold.key] = entry.hold  # and no call until it is decided, too
             entry.decided = True

@@ -88,8 +88,8 @@ class World:
     def hand_off(self, hold: Any) -> bool:
         return bool(self.queues.hand_off(self.quorum, hold, self.now))
 
-    def leave(self, hold: Any, courteous: bool = False) -> None:
-        self.queues.leave(hold, self.now, courteous)
+    def leave(self, hold: Any, backs_off: bool = False) -> None:
+        self.queues.leave(hold, self.now, backs_off)
 
 
 def look(world: World, *answers: int) -> Any:

@@ -82,7 +82,7 @@ class Crew:
 
     def connect(self) -> None:
         """Connect the master."""
-        self.leader.fleet = self.connections.muster()
+        self.leader.fleet = self.connections.make_fleet()
         self.connections.arrive(0, dial(master_of(self.url), PATIENCE))
 
     def hung_up(self) -> bool:

@@ -1269,9 +1269,9 @@ def interrupting(rig: Rig) -> Any:
 
 def test_mend_closes_nothing_if_no_operation_was_interrupted(rig: Rig) -> None:
     ballot = rig.submit()
-    rig.fleet.mend()
+    rig.fleet.recover()
     rig.reply(0, OK)
-    rig.fleet.mend()
+    rig.fleet.recover()
     assert rig.fallen() == []
     assert rig.votes(ballot) == (1, 0, 0)
 
@@ -1281,7 +1281,7 @@ def test_mend_closes_every_connection_after_an_interrupted_operation(rig: Rig) -
     with pytest.raises(KeyboardInterrupt):
         rig.fleet.submit(interrupting(rig))
     assert rig.fleet.torn
-    rig.fleet.mend()
+    rig.fleet.recover()
     assert sorted(rig.fallen()) == [0, 1, 2]
     assert rig.votes(ballot) == (0, 0, 3)
     assert not rig.fleet.torn
@@ -1292,7 +1292,7 @@ def test_mend_closes_every_connection_if_received_bytes_were_not_counted(rig: Ri
     rig.far[0].sendall(OK)
     # Ctrl-C strikes before the caller has the bytes.
     rig.fleet.wires.wait(0)
-    rig.fleet.mend()
+    rig.fleet.recover()
     assert sorted(rig.fallen()) == [0, 1, 2]
     assert rig.votes(ballot) == (0, 0, 3)
 
@@ -1300,7 +1300,7 @@ def test_mend_closes_every_connection_if_received_bytes_were_not_counted(rig: Ri
 @pytest.mark.parametrize("taken", [False, True])
 @pytest.mark.parametrize("operation", ["submit", "flush", "pump", "receive", "hurry", "fail"])
 def test_the_next_operation_first_mends_an_interrupted_one(rig: Rig, operation: str, taken: bool) -> None:
-    # This is the state after a second Ctrl-C, which struck during `mend` itself.
+    # This is the state after a second Ctrl-C, which struck during `recover` itself.
     ballot = rig.submit()
     rig.lose(2)
     if taken:
@@ -1333,13 +1333,13 @@ def test_a_new_connection_survives_the_mending_of_an_earlier_interruption(rig: R
 def test_new_connections_work_as_before_after_mend(rig: Rig) -> None:
     with pytest.raises(KeyboardInterrupt):
         rig.fleet.submit(interrupting(rig))
-    rig.fleet.mend()
+    rig.fleet.recover()
     rig.fallen()
     for index in range(3):
         rig.adopt(index)
     ballot = rig.submit()
     rig.reply(0, OK)
-    rig.fleet.mend()
+    rig.fleet.recover()
     assert rig.votes(ballot) == (1, 0, 0)
 
 
@@ -1347,7 +1347,7 @@ def test_a_pending_release_is_owed_after_an_interrupted_operation(rig: Rig) -> N
     rig.submit("Release", token=b"one")
     with pytest.raises(KeyboardInterrupt):
         rig.fleet.submit(interrupting(rig))
-    rig.fleet.mend()
+    rig.fleet.recover()
     rig.fallen()
     rig.adopt(0)
     rig.fleet.flush()

@@ -27,9 +27,9 @@ from redlatch.drivers.arrivals import (
     Arrival,
     MakeDialler,
     MakeGuard,
-    turn_away,
+    reject,
 )
-from redlatch.drivers.lifetime import DRAIN_NS, linger_at_exit
+from redlatch.drivers.lifetime import DRAIN_NS, await_answers_at_exit
 from redlatch.drivers.upkeep import Question, Renewal, lost_releases, report_losses, work_of
 from redlatch.errors import LockError, WrongLoop
 from redlatch.guard.handover import Successor
@@ -293,12 +293,12 @@ class Driver(Session):
             self._loop = loop
             self._ended = loop.create_future()
             self._ended.set_result(None)
-            self._fleet = self._connections.muster()
+            self._fleet = self._connections.make_fleet()
             self._connections.dismiss = partial(_dismiss, loop)
             wires = self._fleet.wires
             # Sends do not block, so they keep the GIL.
             wires.gil_patience_ns = wires.busy_until_ns = 1
-            linger_at_exit(self)
+            await_answers_at_exit(self)
             self._connections.start()
         elif self._loop is not loop:
             raise WrongLoop("client: it belongs to the event loop it was first used in; make one AsyncClient per loop")
@@ -405,10 +405,10 @@ class Driver(Session):
             self._flush()
         return sent
 
-    def linger(self, until_ns: int) -> None:
+    def await_answers(self, until_ns: int) -> None:
         """Wait for the answers to releases when the interpreter ends and no loop runs any more."""
         if self._standing.usable and self._loop is not None and not self._loop.is_running():
-            self._fleet.linger(until_ns)
+            self._fleet.await_answers(until_ns)
             self._connections.notify_lost()
 
     def drop(self) -> None:
@@ -786,7 +786,7 @@ class Driver(Session):
             self._connections.close()
         # Checked after `append`: either this thread sees `closed`, or `close` sees the outcome.
         if self._standing.closed:
-            turn_away(outcome)
+            reject(outcome)
 
     def _arrive(self) -> None:
         if self._standing.closed:

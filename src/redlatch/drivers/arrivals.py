@@ -31,7 +31,7 @@ Arrival = Outcome | Switch
 Deliver = Callable[[int, Arrival], None]
 MakeDialler = Callable[[list[Master], float, Deliver, Deliver, bool], Any]
 MakeGuard = Callable[[Callable[[int, int], None]], Admissions]
-Muster = Callable[[list[str], int, Clock, bool, int], Any]
+MakeFleet = Callable[[list[str], int, Clock, bool, int], Any]
 
 
 class Backoff:
@@ -62,7 +62,7 @@ class Backoff:
         return pause
 
 
-def turn_away(outcome: Arrival) -> None:
+def reject(outcome: Arrival) -> None:
     """Close a connection that came too late; harmless when repeated."""
     if isinstance(outcome, Connection):
         outcome.sock.close()
@@ -77,6 +77,6 @@ def weakly(driver: Any) -> Deliver:
         if driver is not None:
             driver.deliver(index, outcome)
         else:
-            turn_away(outcome)
+            reject(outcome)
 
     return deliver

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..votes.units import Clock
 from ..wire.connect import Connection
-from .arrivals import Arrival, turn_away
+from .arrivals import Arrival, reject
 from .lifetime import FORGOTTEN_NS
 from .standing import Standing
 
@@ -86,7 +86,7 @@ class Belongings:
     def __del__(self) -> None:
         if hasattr(self, "_switches"):
             if self.fleet is not None and not self.standing.closed and not self.standing.forked:
-                self.fleet.linger(self._clock.now() + FORGOTTEN_NS)
+                self.fleet.await_answers(self._clock.now() + FORGOTTEN_NS)
                 there = [self.fleet.wires.detach(link.index) for link in self.fleet.links]
                 # Broken ones are not dialled again.
                 for sock in [*there, *self._fallen()]:
@@ -106,4 +106,4 @@ def _turn_away_all(waiting: dict[int, Connection], arrivals: deque[tuple[int, Ar
     while waiting:
         waiting.popitem()[1].sock.close()
     for _, arrival in list(arrivals):
-        turn_away(arrival)
+        reject(arrival)

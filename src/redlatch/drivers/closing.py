@@ -220,7 +220,7 @@ class Closing:
             self._leader.fleet.wires.wake()
             self._background.read_later()
 
-    def linger(self, until_ns: int) -> None:
+    def await_answers(self, until_ns: int) -> None:
         """Wait for the answers to releases when the interpreter ends."""
         leader = self._leader
         # No connection yet: `connect` was interrupted, or is still running.
@@ -230,7 +230,7 @@ class Closing:
         if self._standing.usable and leader.take_role():
             try:
                 leader.take_all()
-                leader.fleet.linger(until_ns)
+                leader.fleet.await_answers(until_ns)
             finally:
                 leader.leave()
         self._connections.notify_lost()

@@ -18,7 +18,7 @@ from ..votes.said import shown
 from ..votes.units import SECOND, Clock
 from ..wire.connect import LONGEST_PAUSE, Connection, Dialler
 from ..wire.switches import Switch
-from .arrivals import DIAL_TIMEOUT, Arrival, Backoff, Deliver, MakeDialler, MakeGuard, Muster, Outcome
+from .arrivals import DIAL_TIMEOUT, Arrival, Backoff, Deliver, MakeDialler, MakeFleet, MakeGuard, Outcome
 from .belongings import Belongings
 from .lifetime import disown_at_fork
 from .master_health import causes_of, health_of_all
@@ -44,7 +44,7 @@ class Connections(Belongings):
     dialling threads and the listeners call it.
 
     Args:
-        muster: makes the engine's Fleet from addresses, a quorum, a clock and whether there is a guard.
+        make_fleet: makes the engine's Fleet from addresses, a quorum, a clock and whether there is a guard.
         deliver: takes (index, Connection, exception or Switch) from another thread.
         tracking: whether the masters push changes of watched keys.
         dialler: makes the dialler.
@@ -58,7 +58,7 @@ class Connections(Belongings):
         masters: list[Master],
         quorum: int,
         clock: Clock,
-        muster: Muster,
+        make_fleet: MakeFleet,
         deliver: Deliver,
         tracking: bool = True,
         dialler: MakeDialler = Dialler,
@@ -71,7 +71,7 @@ class Connections(Belongings):
         self.room = 0  # for how many masters the fleet must have room, if they are more
         self.untried = set(range(len(masters)))  # masters whose first dialling has no outcome yet
         self._misconfigured: dict[int, ConfigurationError] = {}  # by master
-        self._muster = muster
+        self._make_fleet = make_fleet
         self._masters = masters
         self._dialled: list[int] = []
         self._log = MasterLog(masters, quorum, tracking)
@@ -84,10 +84,10 @@ class Connections(Belongings):
         self._dialler = dialler(masters, DIAL_TIMEOUT, deliver, deliver, tracking)
         self._switches = Switches(masters, deliver)
 
-    def muster(self) -> Any:
+    def make_fleet(self) -> Any:
         """Make the fleet, without connections, and return it."""
         guarded, addresses = self._guard is not None, [master.address for master in self._masters]
-        self.fleet = self._muster(addresses, self.quorum, self._clock, guarded, self.room)
+        self.fleet = self._make_fleet(addresses, self.quorum, self._clock, guarded, self.room)
         disown_at_fork(self)
         return self.fleet
 

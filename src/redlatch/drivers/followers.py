@@ -117,7 +117,7 @@ class Followers:
         """Sleep; before that, wake the next thread of a chain, or have the leader take what is in the inbox."""
         other = self._chain.next_if_mine() if self._chain.ready else None
         if not self._chain.ready:
-            self._leader.rouse()
+            self._leader.wake_leader()
         sleeper.sleep(timeout_ns, other)
         # Before the caller looks at `decided` again, so that no verdict is missed.
         sleeper.asleep = True

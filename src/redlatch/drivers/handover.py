@@ -20,7 +20,7 @@ from ..masters.master import Master
 from ..quorum.quorum import Quorum
 from ..votes.units import MILLISECOND, SECOND, UNBOUNDED, Clock, quorum_of
 from ..wire.connect import Connection
-from .arrivals import DIAL_TIMEOUT, Arrival, Deliver, MakeDialler, MakeGuard, Muster, turn_away
+from .arrivals import DIAL_TIMEOUT, Arrival, Deliver, MakeDialler, MakeFleet, MakeGuard, reject
 from .connections import Connections
 from .master_log import MasterLog, report_set_back
 from .standing import Standing
@@ -52,7 +52,7 @@ def _deliver(deliver: Deliver, by: int, index: int, outcome: Arrival) -> None:
     deliver(index + by, outcome)
 
 
-class Scout:
+class SuccessorProbe:
     """Looks at new masters until one of them is final: once at first, and again while the old masters do not vote.
 
     Args:
@@ -86,7 +86,7 @@ class Scout:
         Args:
             again: whether to look again if not.
         """
-        turn_away(outcome)
+        reject(outcome)
         if not isinstance(outcome, Connection):
             # The dialler tries again.
             return False
@@ -128,7 +128,7 @@ class MovingConnections(Connections):
         self,
         masters: list[Master],
         quorum: Quorum,
-        muster: Muster,
+        make_fleet: MakeFleet,
         deliver: Deliver,
         tracking: bool,
         dialler: MakeDialler,
@@ -137,7 +137,16 @@ class MovingConnections(Connections):
         standing: Standing | None = None,
     ) -> None:
         super().__init__(
-            masters, quorum.majority, quorum.clock, muster, deliver, tracking, dialler, guard, quorum.doubts, standing
+            masters,
+            quorum.majority,
+            quorum.clock,
+            make_fleet,
+            deliver,
+            tracking,
+            dialler,
+            guard,
+            quorum.doubts,
+            standing,
         )
         self.room = len(successor.masters)
         self._quorum = quorum
@@ -145,7 +154,7 @@ class MovingConnections(Connections):
         self._base = 0
         # A bound method would keep this object alive.
         postpone = partial(_postpone, self.standing.undialled, self._clock)
-        self._scout: Scout | None = Scout(successor, deliver, dialler, postpone)
+        self._probe: SuccessorProbe | None = SuccessorProbe(successor, deliver, dialler, postpone)
         later = offset(deliver, 2 * STRIDE)
         self._make_new_dialler = partial(dialler, successor.masters, DIAL_TIMEOUT, later, later, tracking)
         self._make_new_switches = partial(Switches, successor.masters, later)
@@ -160,15 +169,15 @@ class MovingConnections(Connections):
         """Dial masters again for which no thread could start a second ago, and look at the new masters."""
         if self.standing.undialled.get(STRIDE, UNBOUNDED) <= self._clock.now():
             del self.standing.undialled[STRIDE]
-            if self._scout is not None:
-                self._scout.start()
+            if self._probe is not None:
+                self._probe.start()
         super().dial_again()
 
     def _look_ahead(self, wait_ns: int) -> None:
         """Look at the new masters, unless the client has gone over. Failed attempts wait for the result."""
-        if self._scout is not None:
+        if self._probe is not None:
             self._quorum.moving_ns = max(self._quorum.moving_ns, self._clock.now() + wait_ns)
-            self._scout.start()
+            self._probe.start()
 
     def arrive(self, index: int, outcome: Arrival) -> bool:
         """Take what was delivered for a master of any list (see `STRIDE`)."""
@@ -176,11 +185,11 @@ class MovingConnections(Connections):
         if 0 <= own < len(self._masters):
             return super().arrive(own, outcome)
         doubted_ns = self._doubts.until_ns
-        if self._scout is None or not STRIDE <= index < 2 * STRIDE:
+        if self._probe is None or not STRIDE <= index < 2 * STRIDE:
             # Of a list that was left.
-            turn_away(outcome)
-        elif self._scout.finds(index - STRIDE, outcome, self._connected() < self.quorum):
-            self._go_over(self._scout)
+            reject(outcome)
+        elif self._probe.finds(index - STRIDE, outcome, self._connected() < self.quorum):
+            self._go_over(self._probe)
         return self._doubts.until_ns != doubted_ns
 
     def redial(self, link: Any) -> bool:
@@ -192,8 +201,8 @@ class MovingConnections(Connections):
         return doubted
 
     def _leave(self, index: int, connection: Connection, admission: Admission) -> None:
-        if self._scout is not None and self._guard is not None and self._guard.left is not None:
-            if self._guard.left.successors == self._scout.successor.names:
+        if self._probe is not None and self._guard is not None and self._guard.left is not None:
+            if self._guard.left.successors == self._probe.successor.names:
                 address = self._masters[index].address
                 cause = MasterRefused(f"{address} was left, and the new masters wait for the end of the handover")
                 admission = admission._replace(cause=cause)
@@ -201,11 +210,11 @@ class MovingConnections(Connections):
         longest_ms = self._quorum.max_ttl_ms if self._guard is None else self._guard.longest_ms
         self._look_ahead(longest_ms * MILLISECOND + LONGEST_NS)
 
-    def _go_over(self, scout: Scout) -> None:
+    def _go_over(self, probe: SuccessorProbe) -> None:
         """Use the new masters from now on. After an interrupt this may be repeated."""
-        masters, guard, *_ = scout.successor
+        masters, guard, *_ = probe.successor
         addresses = [master.address for master in masters]
-        for left in (scout, self._dialler, self._switches):
+        for left in (probe, self._dialler, self._switches):
             left.close()
         while self._waiting:
             self._waiting.popitem()[1].sock.close()
@@ -226,10 +235,10 @@ class MovingConnections(Connections):
         super().start()
         self._quorum.moving_ns = self._clock.now() + LOOK_NS
         # Last: until then an interrupt makes the next try repeat all of this.
-        self._scout = None
+        self._probe = None
         logger.info("the handover has ended; the masters are %s now", ", ".join(addresses))
 
     def _hang_up(self) -> None:
         super()._hang_up()
-        if self._scout is not None:
-            self._scout.close()
+        if self._probe is not None:
+            self._probe.close()

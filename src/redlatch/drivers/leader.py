@@ -263,7 +263,7 @@ class Leader:
         self.polling = False
         self._chain.resting = None
         try:
-            self.fleet.mend()
+            self.fleet.recover()
             if self._taken is not None:
                 self.fleet.fail_unsubmitted(self._taken)
                 self._taken = None
@@ -324,7 +324,7 @@ class Leader:
             self.promote()
             self._background.read_later()  # reads for a sleeper that was taken off the queue and not woken
 
-    def rouse(self) -> None:
+    def wake_leader(self) -> None:
         """Have the leader take what is in the inbox."""
         resting = self._chain.resting
         if resting is not None:

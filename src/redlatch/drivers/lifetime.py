@@ -36,7 +36,7 @@ _OUR_FRAMES = (
 _DECORATORS = "redlatch.locks.decorate"
 
 _all_connections: weakref.WeakSet[Any] = weakref.WeakSet()
-# Connected ones; at exit they linger.
+# Connected ones; at exit they wait for answers.
 _drivers: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -52,8 +52,8 @@ def nested() -> bool:
     return calls > 1
 
 
-def linger_at_exit(driver: Any) -> None:
-    """Have `driver.linger(until_ns)` called when the interpreter ends, unless it is gone by then."""
+def await_answers_at_exit(driver: Any) -> None:
+    """Have `driver.await_answers(until_ns)` called when the interpreter ends, unless it is gone by then."""
     _drivers.add(driver)
 
 
@@ -62,7 +62,7 @@ def _linger_all() -> None:
     # For all together.
     until_ns = now_ns() + DRAIN_NS
     for driver in list(_drivers):
-        driver.linger(until_ns)
+        driver.await_answers(until_ns)
 
 
 def disown_at_fork(connections: Any) -> None:

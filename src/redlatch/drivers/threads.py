@@ -18,12 +18,12 @@ from redlatch.drivers.arrivals import (
     Arrival,
     MakeDialler,
     MakeGuard,
-    turn_away,
+    reject,
 )
 from redlatch.drivers.background import BackgroundThread, run_aside
 from redlatch.drivers.closing import Closing
-from redlatch.drivers.lifetime import linger_at_exit
-from redlatch.drivers.lookout import Lookout
+from redlatch.drivers.lifetime import await_answers_at_exit
+from redlatch.drivers.push_reader import PushReader
 from redlatch.drivers.upkeep import Question, Renewal, ReportThreads, work_of
 from redlatch.errors import AlreadyHeld, LockError
 from redlatch.guard.handover import Successor
@@ -70,7 +70,7 @@ class Driver(Session):
             leader, chain, watchers, queues, connections, background, clock, self._schedule, self.held_locks
         )
         self._reports = ReportThreads(self._schedule.lost, partial(run_aside, "report"))
-        self._lookout = Lookout(self)
+        self._push_reader = PushReader(self)
         self._connected = False
         # One lock for each process id, because a fork may copy a locked one.
         self._connecting: dict[int, threading.Lock] = {}
@@ -173,9 +173,9 @@ class Driver(Session):
         self._connections.check()
         with self._connecting.setdefault(os.getpid(), threading.Lock()):
             if self._leader.fleet is None:
-                fleet = self._connections.muster()
+                fleet = self._connections.make_fleet()
                 self._background.start()
-                linger_at_exit(self)
+                await_answers_at_exit(self)
                 # Last: after an interrupt before this, all of it is done again.
                 self._leader.fleet = fleet
                 # `close` ran meanwhile and found no fleet to close.
@@ -207,9 +207,9 @@ class Driver(Session):
         """
         self._closing.close(release, drain_ns)
 
-    def linger(self, until_ns: int) -> None:
+    def await_answers(self, until_ns: int) -> None:
         """Wait for the answers to releases when the interpreter ends."""
-        self._closing.linger(until_ns)
+        self._closing.await_answers(until_ns)
 
     @property
     def closed(self) -> bool:
@@ -236,7 +236,7 @@ class Driver(Session):
         self._background.attend_by(min(term.look_ns(now), now + self._schedule.longest_ns))
 
     def sockets(self) -> list[int]:
-        """Return the descriptors of the connections if keys of held locks are watched; for the lookout."""
+        """Return the descriptors of the connections if keys of held locks are watched; for the push reader."""
         if self._standing.closed or not self._schedule.keys.watching():
             return []
         fleet = self._leader.fleet
@@ -272,7 +272,7 @@ class Driver(Session):
             return max(0, next_ns - now) / SECOND if next_ns else None
         for work in work_of(self._schedule, self._quorum, terms, extending_all, asking_all):
             if isinstance(work, Question):
-                self._lookout.start()
+                self._push_reader.start()
             if not run_aside("renew", self._renew, work):
                 work.fail(LockError("it could not begin: no thread could start"))
                 work.conclude()
@@ -304,6 +304,6 @@ class Driver(Session):
         """Take what a dialling thread or a listener delivers, in that thread."""
         self._connections.arrivals.append((index, outcome))
         if self._standing.closed:
-            turn_away(outcome)
+            reject(outcome)
             return
         self._leader.serve()

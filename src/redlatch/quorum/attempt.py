@@ -168,10 +168,10 @@ class Attempt:
         if self._waiting_for_all:
             self.now_ns = quorum.clock.now()
         in_time = self.now_ns < self.until_ns
-        heeded = not failures and kind.heed(quorum, ballot) and (in_time or self._again < kind.late)
+        asks_again = not failures and kind.note_answers(quorum, ballot) and (in_time or self._again < kind.late)
         # Masters that had just forgotten their locks have said yes, so the lock may be free: ask once more.
-        heeded = heeded or self._doubted == 1
-        if not (self._first_silent or heeded):
+        asks_again = asks_again or self._doubted == 1
+        if not (self._first_silent or asks_again):
             # A first failure is not final: connections that broke are made again, and the next commands wait for them.
             self.over = self._ends(ballot, failures) if failures else not in_time
         if not (failures or self._first_silent):
@@ -179,8 +179,8 @@ class Attempt:
             self._rides_until_ns = 0
             self._outage = None
             self.quorum.queues.end_outage(self.hold.key)
-        self.waits = not (self._first_silent or heeded or failures)
-        self._again = self._again + heeded
+        self.waits = not (self._first_silent or asks_again or failures)
+        self._again = self._again + asks_again
         if kind.asks_one_first and self._first < 0:
             self.quorum.queues.first_master.round_ns = self.now_ns - self.started_ns
         if self._first_silent:
@@ -257,7 +257,7 @@ class Attempt:
     def pause_ns(self) -> int:
         """Return until when to pause before the next attempt; 0 is no pause. It keeps rivals from trying in step."""
         if self._failures > 1:
-            pause_ns = self.quorum.retry.courtesy_ns(self.quorum.random())
+            pause_ns = self.quorum.retry.back_off_ns(self.quorum.random())
             # During a handover the acquire goes on although its patience is over.
             if self._rides_until_ns <= self.now_ns:
                 return self.now_ns + pause_ns

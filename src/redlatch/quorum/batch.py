@@ -107,7 +107,7 @@ def _win_all(quorum: Quorum, holds: list[Hold], ticket: object, ttl_ms: int, unt
             yield Send([quorum.ballot(hold.releasing()) for hold in won])
         let_go(quorum, won)
         if rides_until:
-            pause_until = now + quorum.retry.courtesy_ns(quorum.random())
+            pause_until = now + quorum.retry.back_off_ns(quorum.random())
             # During a handover it goes on although its patience is over.
             yield Pause(min(pause_until, rides_until) if rides_until > now else pause_until)
             continue

@@ -47,7 +47,7 @@ class Retry:
         bound = min(self.longest, self.first * 2.0 ** min(attempt, 32))
         return int(bound * random * SECOND)
 
-    def courtesy_ns(self, random: float) -> int:
+    def back_off_ns(self, random: float) -> int:
         """Return how long to pause for polling waiters of other processes; nearly all of them ask within that time."""
         return int(self.longest * (0.5 + random / 2) * SECOND)
 

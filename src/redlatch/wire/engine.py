@@ -27,7 +27,7 @@ Rules:
     ttl of the key bounds the wait. A master that has obeyed one copy of a release says "no" to the next one, so the
     ballot and the command note where that may have happened (`unsent`, `tried`; see `quorum.outcome.refusers`).
   * An exception may leave an operation half done: in pure Python, Ctrl-C can strike anywhere. `torn` then stays set.
-    The next operation, or `mend`, closes every connection, since the FIFOs can no longer be trusted. So the engine
+    The next operation, or `recover`, closes every connection, since the FIFOs can no longer be trusted. So the engine
     deals with each item first and forgets it afterwards; at worst it does something twice.
 
 This file runs as it stands, and compiled as `redlatch._c.wire.engine` with the types of
@@ -235,7 +235,7 @@ class Fleet:
 
     def pump(self, timeout_ns: int) -> None:
         """Wait for replies for at most `timeout_ns` nanoseconds and count them."""
-        self.mend()
+        self.recover()
         if self.silence.waiting:
             timeout_ns = min(timeout_ns, max(0, self.silence.due_ns - self.clock.now()))
         ready = self.wires.wait(timeout_ns)
@@ -395,7 +395,7 @@ class Fleet:
     def _begin(self) -> None:
         """Begin an operation. First repair an earlier operation that an interrupt left half done."""
         if self.torn or self.wires.taken:
-            self.mend()
+            self.recover()
         self.torn = True
 
     def _end(self) -> None:
@@ -404,7 +404,7 @@ class Fleet:
         if self.stirs_held:
             self._resume_held()
 
-    def mend(self) -> None:
+    def recover(self) -> None:
         """Close every connection if an exception left an operation half done."""
         if self.torn or self.wires.taken:
             for link in self.links:
@@ -444,12 +444,12 @@ class Fleet:
     def owing(self) -> int:
         """Count the releases without a reply on links that have a socket.
 
-        The garbage collector may close the sockets of a forgotten client before `linger` runs.
+        The garbage collector may close the sockets of a forgotten client before `await_answers` runs.
         """
         links = [link for link in self.links if self.wires.fileno(link.index) >= 0]
         return sum([ballot.command.releases for link in links for ballot in link.pending[link.head :]])
 
-    def linger(self, until_ns: int) -> None:
+    def await_answers(self, until_ns: int) -> None:
         """Wait until every release is answered, or until `until_ns`. For a client that ends without being closed.
 
         If a socket is closed with unread bytes, the system resets the connection. The server then loses the commands

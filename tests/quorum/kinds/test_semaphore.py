@@ -31,13 +31,13 @@ class Attempts:
         assert (script, keys, token, ttl) == ("SLOT_ACQUIRE", [KEY, TOKENS], b"token", b"%d" % TTL_MS)
         return [int(number) for number in numbers]
 
-    def heed(self, *taken: int) -> bool:
+    def note_answers(self, *taken: int) -> bool:
         """Return whether to ask again at once after each master in turn has reported these slots as taken."""
         ballot = self.play.quorum.ballot(self.command)
         for index, mask in enumerate(taken):
             ballot.count_answer(index, -mask, False)
         assert ballot.no == len(taken)
-        return bool(self.kind.heed(self.play.quorum, ballot))
+        return bool(self.kind.note_answers(self.play.quorum, ballot))
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_the_next_attempt_asks_for_a_slot_that_may_be_free_on_a_quorum(play: Pla
     attempts = Attempts(play, semaphore, 3)
     assert attempts.ask()[0] == 1
     # Three masters have slot 0 and two have slot 2.
-    assert attempts.heed(0b111, 0b111, 0b011, 0b010, 0b010)
+    assert attempts.note_answers(0b111, 0b111, 0b011, 0b010, 0b010)
     assert attempts.ask()[0] == 2
 
 
@@ -63,8 +63,8 @@ def test_the_slot_that_was_just_refused_is_not_asked_for_again_at_once(play: Pla
     attempts = Attempts(play, semaphore, 2)
     assert attempts.ask()[0] == 1
     # By the answers slot 1 might be free on a quorum.
-    assert attempts.heed(0b01, 0b01, 0b01, 0b10, 0b10) is False
-    assert attempts.heed(0b10, 0b10) is True
+    assert attempts.note_answers(0b01, 0b01, 0b01, 0b10, 0b10) is False
+    assert attempts.note_answers(0b10, 0b10) is True
     assert attempts.ask()[0] == 0
 
 
@@ -72,7 +72,7 @@ def test_if_no_slot_can_be_free_the_holder_waits_and_then_starts_over(play: Play
     attempts = Attempts(play, semaphore, 3)
     attempts.ask()
     # By the first three masters all slots are taken, whatever the others would say.
-    assert not attempts.heed(*[0b111 + ALL_TAKEN] * 3)
+    assert not attempts.note_answers(*[0b111 + ALL_TAKEN] * 3)
     play.chance = 0.0
     # The slot was drawn before the chance changed.
     assert attempts.ask() == [1, 0, 3, 3]
@@ -84,7 +84,7 @@ def test_two_of_five_masters_that_are_full_decide_nothing(
 ) -> None:
     attempts = Attempts(play, semaphore, 3)
     attempts.ask()
-    assert attempts.heed(*[0b111 + ALL_TAKEN] * full, *[0b010] * (5 - full)) == again
+    assert attempts.note_answers(*[0b111 + ALL_TAKEN] * full, *[0b010] * (5 - full)) == again
 
 
 def test_each_window_of_a_large_semaphore_is_asked_about_once(play: Play, semaphore: ModuleType) -> None:
@@ -95,7 +95,7 @@ def test_each_window_of_a_large_semaphore_is_asked_about_once(play: Play, semaph
         assert first <= slot < first + count <= permits == 120
         seen.append((first, count))
         # All slots that a window reports are taken, but not all of the semaphore.
-        if not attempts.heed(*[(1 << count) - 1] * 5):
+        if not attempts.note_answers(*[(1 << count) - 1] * 5):
             break
     assert sorted(seen) == [(0, 50), (50, 50), (100, 20)]
     # With the attempts of a plain lock, a single try would not reach the last window.
@@ -107,18 +107,18 @@ def test_only_an_attempt_on_a_slot_that_may_be_free_must_pause_for_its_rivals(
 ) -> None:
     attempts = Attempts(play, semaphore, 120)
     _, _, count, _ = attempts.ask()
-    assert attempts.heed(*[(1 << count) - 1] * 5)
+    assert attempts.note_answers(*[(1 << count) - 1] * 5)
     # It only asks about another window.
     assert not attempts.kind.apart
     attempts.ask()
-    assert attempts.heed(0)
+    assert attempts.note_answers(0)
     assert attempts.kind.apart
 
 
 def test_the_undo_names_the_slot_that_was_asked_for_not_the_next_one(play: Play, semaphore: ModuleType) -> None:
     attempts = Attempts(play, semaphore, 3)
     assert attempts.ask()[0] == 1
-    assert attempts.heed(0b110, 0b110, 0b110)
+    assert attempts.note_answers(0b110, 0b110, 0b110)
     undo = attempts.kind.undoing(KEY, attempts.lease)
     assert script_call(undo)[:3] == ("SLOT_RELEASE", [KEY, TOKENS], [b"token", b"1"])
     assert undo.releases

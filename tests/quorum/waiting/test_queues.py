@@ -98,11 +98,11 @@ def test_waiters_are_called_in_the_order_of_arrival(world: World) -> None:
     assert (world.called(), world.queues.heads, world.queues.by_key) == ([], {}, {})
 
 
-@pytest.mark.parametrize("courteous", [True, False])
-def test_a_called_waiter_learns_whether_other_clients_get_a_chance_first(world: World, courteous: bool) -> None:
+@pytest.mark.parametrize("backs_off", [True, False])
+def test_a_called_waiter_learns_whether_other_clients_get_a_chance_first(world: World, backs_off: bool) -> None:
     head, entry = world.holder(), world.waiter()
-    world.leave(head, courteous)
-    assert entry.courteous is courteous
+    world.leave(head, backs_off)
+    assert entry.backs_off is backs_off
 
 
 def test_a_waiter_that_left_the_queue_is_not_called(world: World) -> None:

@@ -65,5 +65,5 @@ cdef class Leader:
     cpdef read_late_replies(self)
     cpdef recover(self)
     @cython.locals(resting=Sleeper)
-    cpdef rouse(self)
+    cpdef wake_leader(self)
     cpdef wake_called(self)

@@ -22,7 +22,7 @@ cdef class Driver(Session):
     cdef Followers _followers
     cdef object _closing
     cdef object _reports
-    cdef object _lookout
+    cdef object _push_reader
     cdef bint _connected
     cdef dict _connecting      # process id: Lock
 

@@ -55,7 +55,7 @@ cdef class Attempt:
     @cython.locals(ballot=Ballot)
     cpdef bint reopen_for_all(self) except -1
     @cython.locals(
-        quorum=Quorum, kind=Kind, ballot=Ballot, hold=Hold, failures=int, in_time=bint, heeded=bint, refused=bint
+        quorum=Quorum, kind=Kind, ballot=Ballot, hold=Hold, failures=int, in_time=bint, asks_again=bint, refused=bint
     )
     cpdef Ballot judge(self)
     @cython.locals(quorum=Quorum, hold=Hold, outage=Outage)

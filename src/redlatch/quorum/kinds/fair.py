@@ -99,7 +99,7 @@ class Fair(Kind):
         command.since_ns = self._since_ns
         return command
 
-    def heed(self, quorum: Quorum, ballot: Ballot) -> bool:
+    def note_answers(self, quorum: Quorum, ballot: Ballot) -> bool:
         """Take a higher ticket if a master asks for one, and keep the answers."""
         # This is a copy, because another thread may add an answer meanwhile.
         self._answers = dict(ballot.answers or {})

@@ -96,7 +96,7 @@ class Kind:
     def won(self, quorum: Quorum, hold: Any) -> None:
         """Note that the lock is held."""
 
-    def heed(self, quorum: Quorum, ballot: Ballot) -> bool:
+    def note_answers(self, quorum: Quorum, ballot: Ballot) -> bool:
         """Note the answers of the masters; return whether to ask again at once."""
         return False
 

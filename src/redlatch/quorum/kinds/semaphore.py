@@ -85,7 +85,7 @@ class Slot(WatchingKind):
     def holder(self, key: bytes) -> Command | None:
         return None
 
-    def heed(self, quorum: Quorum, ballot: Ballot) -> bool:
+    def note_answers(self, quorum: Quorum, ballot: Ballot) -> bool:
         """Choose another slot; return whether it may be free on a quorum, by the answers or because none is known."""
         # The list is a copy, because another thread may add an answer meanwhile.
         taken = [-answer for answer in list((ballot.answers or {}).values())]

@@ -26,7 +26,7 @@ from .watches import Watch, new_watch
 
 # After a tenure, the next waiter of this client waits this many times for a change before it asks for the lock. The
 # masters push the change to waiters of other processes at once, so 2 waits give these the time to ask first.
-COURTESY = 2
+BACK_OFFS = 2
 
 # In a drop-in, a waiter that joins the queue as its first asks the masters about the holder's key after this time. Most
 # hand-offs take less, so they need no such question. `WaitQueues.expire` wakes a waiter that becomes the first later.
@@ -43,9 +43,9 @@ def reach_the_head(quorum: Quorum, hold: Hold, ttl_ms: int, until_ns: int) -> Ge
         QuorumUnavailable: other heads have found out, while this acquire waited, that the quorum is lost.
     """
     began = quorum.clock.now()
-    courteous = False
+    backs_off = False
     if quorum.clock.now() < until_ns:
-        courteous = yield from _wait_in_queue(quorum, hold, ttl_ms, until_ns)
+        backs_off = yield from _wait_in_queue(quorum, hold, ttl_ms, until_ns)
     elif not quorum.trust_local_holder:
         # A user may have deleted the key of the holder. Only the masters know.
         return True
@@ -57,12 +57,12 @@ def reach_the_head(quorum: Quorum, hold: Hold, ttl_ms: int, until_ns: int) -> Ge
         return False
     _raise_if_known(quorum, hold, began, until_ns)
     if hold.kind.orderly:
-        courteous = False
-    for _ in range(COURTESY if courteous else 0):
+        backs_off = False
+    for _ in range(BACK_OFFS if backs_off else 0):
         yield from wait_for_change(quorum, hold.key, 0, quorum.wait_ns(ttl_ms), 0, until_ns)
     # Waiters of other processes that poll notice a free lock only at the end of their pause.
-    if courteous and quorum.queues.watches.polls:
-        pause_ns = quorum.retry.courtesy_ns(quorum.random())
+    if backs_off and quorum.queues.watches.polls:
+        pause_ns = quorum.retry.back_off_ns(quorum.random())
         yield Pause(min(quorum.clock.now() + pause_ns, until_ns))
     return True
 
@@ -103,7 +103,7 @@ def _wait_in_queue(quorum: Quorum, hold: Hold, ttl_ms: int, until_ns: int) -> Ge
                     # A lease came together with the head, after the check above. The masters are asked again.
                     if entry.take_lease():
                         yield from _give_back(quorum, hold)
-                    return entry.courteous
+                    return entry.backs_off
                 if not called:
                     now = quorum.clock.now()
                     # The lease came too late.

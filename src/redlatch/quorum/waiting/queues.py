@@ -67,12 +67,12 @@ class QueueEntry:
         left: whether the waiter is gone.
         lease: the lease that was handed off with the call; None if the masters must be asked.
         giver: the hold that handed the lease off.
-        courteous: whether other processes get a chance first.
+        backs_off: whether other processes get a chance first.
         looks: whether the waiter watches the holder's key while it is the first in the queue.
         watch: the watch on the holder's key that the waiter also waits for, or None.
     """
 
-    __slots__ = ("courteous", "decided", "giver", "hold", "lease", "left", "looks", "until_ns", "waiter", "watch")
+    __slots__ = ("backs_off", "decided", "giver", "hold", "lease", "left", "looks", "until_ns", "waiter", "watch")
 
     def __init__(self, hold: Hold, until_ns: int) -> None:
         self.hold = hold
@@ -82,7 +82,7 @@ class QueueEntry:
         self.left = False
         self.lease: Lease | None = None
         self.giver: Hold | None = None
-        self.courteous = False
+        self.backs_off = False
         self.looks = False
         self.watch: Watch | None = None
 
@@ -316,25 +316,25 @@ class WaitQueues:
         _discard(queue, entry)
         return kept
 
-    def leave(self, hold: Hold, now_ns: int, courteous: bool) -> None:
+    def leave(self, hold: Hold, now_ns: int, backs_off: bool) -> None:
         """Make the next waiter the head, and call it to ask the masters; call all watches of the key.
 
         Args:
-            courteous: whether other processes get a chance first.
+            backs_off: whether other processes get a chance first.
         """
         key = hold.key
         self.watches.notify(key)
         if self.heads.get(key) is not hold:
             return
         queue = self.by_key.get(key)
-        if queue is not None and self._call_next(queue, now_ns, courteous):
+        if queue is not None and self._call_next(queue, now_ns, backs_off):
             return
         if self.outages:
             self.end_outage(key)
         self.heads.pop(key, None)
         # A waiter that joined before this step may have seen this hold at the head.
         queue = self.by_key.get(key)
-        if queue is not None and not self._call_next(queue, now_ns, courteous):
+        if queue is not None and not self._call_next(queue, now_ns, backs_off):
             self._dissolve(key, queue)
 
     def note_outage(self, hold: Hold, outage: Outage) -> Outage:
@@ -388,7 +388,7 @@ class WaitQueues:
             return 0
         return min(quorum.tenure_count, MAX_SUCCESSORS)
 
-    def _call_next(self, queue: WaitQueue, now_ns: int, courteous: bool) -> bool:
+    def _call_next(self, queue: WaitQueue, now_ns: int, backs_off: bool) -> bool:
         """Make the next waiter the head, and call it; return False if no waiter is left."""
         while True:
             entry = _next(queue)
@@ -398,7 +398,7 @@ class WaitQueues:
             # Another thread has called the entry, or handed a lease to it.
             if entry.decided:
                 return True
-            entry.courteous = courteous
+            entry.backs_off = backs_off
             # There is no call from here until the entry is called.
             self.heads[entry.hold.key] = entry.hold
             entry.decided = True

@@ -110,7 +110,7 @@ class MemoryDriver(Session):
         connections = self._connections
         connections.check()
         if connections.fleet is None:
-            connections.muster()
+            connections.make_fleet()
         connections.start()
         self._timeline.settle()
         yield Wait(connections.is_quorate, self._clock.now() + int(QUORATE_WITHIN * SECOND))

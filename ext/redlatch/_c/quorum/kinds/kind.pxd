@@ -27,7 +27,7 @@ cdef class Kind:
     cpdef Ballot behind(self)
     cpdef Ballot second_round(self, Quorum quorum, hold, Ballot ballot)
     cpdef won(self, Quorum quorum, hold)
-    cpdef bint heed(self, Quorum quorum, Ballot ballot) except -1
+    cpdef bint note_answers(self, Quorum quorum, Ballot ballot) except -1
     cpdef undone(self, Quorum quorum, bytes key, Ballot ballot)
     cpdef end_watch(self, Quorum quorum, bytes key)
     cpdef end(self, hold)

@@ -21,7 +21,7 @@ cdef class QueueEntry:
     cdef public bint left
     cdef public Lease lease
     cdef public Hold giver
-    cdef public bint courteous
+    cdef public bint backs_off
     cdef public bint looks
     cdef public Watch watch
 
@@ -71,7 +71,7 @@ cdef class WaitQueues:
     @cython.locals(queue=WaitQueue, entry=QueueEntry, lease=Lease, watch=Watch, kept=bint)
     cpdef bint hand_off(self, Quorum quorum, Hold hold, long long now_ns) except -1
     @cython.locals(queue=WaitQueue, key=bytes)
-    cpdef leave(self, Hold hold, long long now_ns, bint courteous)
+    cpdef leave(self, Hold hold, long long now_ns, bint backs_off)
     cpdef Outage note_outage(self, Hold hold, Outage outage)
     cpdef end_outage(self, bytes key)
     @cython.locals(head=Hold)
@@ -84,7 +84,7 @@ cdef class WaitQueues:
     @cython.locals(queue=WaitQueue)
     cpdef successors(self, Quorum quorum, bytes key)
     @cython.locals(entry=QueueEntry)
-    cdef bint _call_next(self, WaitQueue queue, long long now_ns, bint courteous) except -1
+    cdef bint _call_next(self, WaitQueue queue, long long now_ns, bint backs_off) except -1
     cdef _dissolve(self, bytes key, WaitQueue queue)
     @cython.locals(queue=WaitQueue, head=Hold, earliest=cython.longlong, until=cython.longlong)
     cpdef expire(self, long long now_ns)

@@ -1,4 +1,4 @@
-"""`Lookout`: it has pushes read while no thread is in a call, and ends when no key is watched."""
+"""`PushReader`: it has pushes read while no thread is in a call, and ends when no key is watched."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 from support.faces import PATIENCE, await_true
 
-from redlatch.drivers.lookout import Lookout
+from redlatch.drivers.push_reader import PushReader
 
 
 class Driver:
@@ -24,7 +24,7 @@ class Driver:
         self.read: list[bytes] = []
         self.threads: set[int] = set()
         self.fails = False
-        self.lookout = Lookout(self)
+        self.reader = PushReader(self)
 
     def sockets(self) -> list[int]:
         self.threads.add(threading.get_ident())
@@ -37,8 +37,8 @@ class Driver:
         self.read.append(data)
 
     def running(self) -> bool:
-        """Return whether the lookout runs."""
-        return not self.lookout._unstarted
+        """Return whether the reader runs."""
+        return not self.reader._unstarted
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 def test_it_has_each_push_read_as_it_comes(pair: tuple[socket.socket, socket.socket]) -> None:
     driver = Driver(pair[0])
-    driver.lookout.start()
+    driver.reader.start()
     for number in range(5):
         pair[1].send(b"%d" % number)
         await_true(lambda: len(driver.read) > number)  # noqa: B023
@@ -62,7 +62,7 @@ def test_it_has_each_push_read_as_it_comes(pair: tuple[socket.socket, socket.soc
 def test_one_thread_looks_however_often_it_is_started(pair: tuple[socket.socket, socket.socket]) -> None:
     driver = Driver(pair[0])
     for _ in range(10):
-        driver.lookout.start()
+        driver.reader.start()
     pair[1].send(b"x")
     await_true(lambda: bool(driver.read))
     assert len(driver.threads) == 1
@@ -73,10 +73,10 @@ def test_one_thread_looks_however_often_it_is_started(pair: tuple[socket.socket,
 def test_it_ends_while_nothing_is_watched_and_starts_again(pair: tuple[socket.socket, socket.socket]) -> None:
     driver = Driver(pair[0])
     driver.watched = False
-    driver.lookout.start()
+    driver.reader.start()
     await_true(lambda: bool(driver.threads) and not driver.running())
     driver.watched = True
-    driver.lookout.start()
+    driver.reader.start()
     pair[1].send(b"x")
     await_true(lambda: bool(driver.read))
     driver.watched = False
@@ -86,7 +86,7 @@ def test_it_ends_while_nothing_is_watched_and_starts_again(pair: tuple[socket.so
 def test_it_goes_on_after_an_error(pair: tuple[socket.socket, socket.socket], caplog: pytest.LogCaptureFixture) -> None:
     driver = Driver(pair[0])
     driver.fails = True
-    driver.lookout.start()
+    driver.reader.start()
     pair[1].send(b"x")
     await_true(lambda: any("reading what the masters push failed" in record.message for record in caplog.records))
     driver.fails = False
@@ -98,12 +98,12 @@ def test_it_goes_on_after_an_error(pair: tuple[socket.socket, socket.socket], ca
 
 def test_it_keeps_no_driver_alive(pair: tuple[socket.socket, socket.socket]) -> None:
     driver = Driver(pair[0])
-    lookout = driver.lookout
-    lookout.start()
+    reader = driver.reader
+    reader.start()
     await_true(partial(bool, driver.threads))
     gone = threading.Event()
     weakref.finalize(driver, gone.set)
     del driver
     gc.collect()
     assert gone.wait(PATIENCE)
-    await_true(lambda: bool(lookout._unstarted))
+    await_true(lambda: bool(reader._unstarted))

@@ -1,11 +1,11 @@
-"""The lookout of a client for threads: it reads what the masters push about held locks while no thread is in a call.
+"""Reads what the masters push about held locks, for threads, while no thread of the client is in a call.
 
 Between two calls no thread reads the sockets (see `background`). A push about a waiter's key is read by the waiter, who
-is in a call. But a holder is in none, and its lock may be lost. So while keys of held locks are watched, the lookout
+is in a call. But a holder is in none, and its lock may be lost. So while keys of held locks are watched, this thread
 waits until a socket is readable, and has the push read.
 
-While another thread leads, that thread reads, and the lookout only finds that something has come. So after each event
-it rests, and a client that makes many calls hardly notices it.
+While another thread leads, that thread reads, and this one only finds that something has come. So it pauses after each
+event, and costs little in a client that makes many calls.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from redlatch.wire.helpers import claim
 
 logger = logging.getLogger("redlatch")
 
-# After this time, in milliseconds, the lookout looks for new connections, and whether any key is still watched.
+# After this time, in milliseconds, the push reader looks for new connections, and whether any key is still watched.
 LOOK_MS = 250
 
 # For how many seconds it rests after each event.
 REST = 0.005
 
 
-class Lookout:
+class PushReader:
     """One thread that has `driver.read_late_replies()` called when a master pushes something.
 
     It ends when no key is watched any more, and when the driver is collected. `start` starts it again.
