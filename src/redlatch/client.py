@@ -58,7 +58,7 @@ class Lock(BaseLock):
 
         Args:
             blocking: False makes one attempt.
-            timeout: how long to wait, in seconds. None takes the timeout of the lock; if that is None, wait for ever.
+            timeout: how long to wait, in seconds. None takes the timeout of the lock; if that is None, no limit.
 
         Returns:
             Whether the lock was won.
@@ -265,7 +265,7 @@ class Client(BaseClient):
             spaces between them. One master makes a single-server lock.
         ttl: how long a lock lives unless it is extended, in seconds. Default 10.
         timeout: how long ``with`` and `Lock.acquire` wait for a lock, in seconds, if the lock has no timeout of its
-            own. Default for ever.
+            own. Default: no limit.
         patience: how long an acquire goes on trying while no quorum of masters votes, within its timeout, in seconds.
             Then it raises `QuorumUnavailable`. A single attempt has no patience. Default 0: it raises at once.
         prefix: the text before each name in its key. Default none.
@@ -369,10 +369,10 @@ class Client(BaseClient):
             name: the name to lock, 1 to 512 bytes.
             ttl: the time to live, in seconds. None takes the ttl of the client.
             timeout: how long ``with`` and `Lock.acquire` wait, in seconds. None takes the timeout of the client;
-                without one, for ever, as ``math.inf`` is. 0 is one attempt.
+                without one there is no limit, as with ``math.inf``. 0 is one attempt.
             auto_renew: whether the lock is renewed whenever a third of its ttl is over, until it is released. Default
                 False.
-            max_hold: for how long the lock is renewed, in seconds. Default for ever.
+            max_hold: for how long the lock is renewed, in seconds. Default: no limit.
             fence: whether each holder gets a number, higher than those of all holders before, for the resource
                 to compare (`Lock.fence`). Default False.
             fair: whether the waiters of all processes are served in the order in which they came, as for `fair_lock`.

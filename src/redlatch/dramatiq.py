@@ -124,7 +124,7 @@ class RedlatchBackend(RateLimiterBackend):
         return self._arrive(key, ttl)
 
     def wait(self, key: str, timeout: int | None) -> bool:
-        """Wait for the event of a key; return whether it came before the timeout in milliseconds (None: for ever)."""
+        """Wait for the event of a key; return whether it came before the timeout in milliseconds (None: no limit)."""
         event = self._client.lock(key)
         end = None if timeout is None else now_ns() / SECOND + timeout / 1000
         for attempt in itertools.count():

@@ -57,12 +57,12 @@ class Health:
 
     @property
     def available(self) -> bool:
-        """Whether a quorum votes, so that locks can be had."""
+        """True if a quorum votes, so that locks can be had."""
         return not self.refused and sum([master.voting for master in self.masters]) >= self.quorum
 
     @property
     def ready(self) -> bool:
-        """Whether one master may be restarted, as all of them vote and no lock would be lost with one more vote."""
+        """True if one master may be restarted, as all of them vote and no lock would be lost with one more vote."""
         steady = all([master.voting and not master.heals for master in self.masters])
         return not self.refused and steady and not self.at_risk
 

@@ -156,7 +156,7 @@ class _Holding:
             self.held = self._transaction.holdings.add(lock, margin)
 
     def won(self) -> None:
-        """Note that the lock is held."""
+        """Record that the lock is held."""
         assert self.held is not None
         self.held.won()
         if self._expire:
@@ -313,7 +313,7 @@ def _before_commit(connection: Connection) -> None:
 
 
 def _on_error(context: ExceptionContext) -> None:
-    """Note the error of a COMMIT, the only step of a committing transaction that has no statement."""
+    """Record the error of a COMMIT, the only step of a committing transaction that has no statement."""
     transaction = _of(context.connection)
     if transaction is not None and transaction.committing and context.statement is None and transaction.error is None:
         transaction.error = context.original_exception

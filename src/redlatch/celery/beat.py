@@ -204,6 +204,6 @@ def acquire_at_start(sender: Any = None, **named: Any) -> None:
         schedulers.acquire_distributed_beat_lock(sender, **named)
 
 
-# RedBeat's function would acquire a lock of its own for each scheduler, and wait for it for ever.
+# RedBeat's function would acquire a lock of its own for each scheduler, and wait for it indefinitely.
 beat_init.disconnect(schedulers.acquire_distributed_beat_lock)
 beat_init.connect(acquire_at_start)

@@ -33,7 +33,7 @@ from .shared import SOCKET_TIMEOUT, identity_of, packing, refusal_of, show
 
 logger = logging.getLogger("redlatch")
 
-# The ttl of a lock that the original would keep for ever. The lock is renewed while its holder lives.
+# The ttl of a lock that the original would keep indefinitely. The lock is renewed while its holder lives.
 RENEWED_MS = 30_000
 
 

@@ -9,7 +9,7 @@ The differences, for safety:
 * The validity of `AIORedlock` begins before the first byte is sent, and late answers do not lengthen it.
 * A release that finds no quorum may be called again. pottery's commands continued in threads that no call waited for.
 * Waiters do not poll: a release wakes them, and waiters of one process stand in a queue.
-* `acquire` fails at once if the ttl is so short that no validity would be left. pottery tried for ever.
+* `acquire` fails at once if the ttl is so short that no validity would be left. pottery tried without a limit.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ class Redlock(_Redlock):
 
         Args:
             blocking: if False, make only one attempt. Default True.
-            timeout: seconds to wait; -1 waits for ever.
+            timeout: seconds to wait; -1 waits without a limit.
             raise_on_redis_errors: whether to raise if too many masters fail; None takes the lock's setting.
 
         Raises:
@@ -357,7 +357,7 @@ class AIORedlock(_Redlock):
 
         Args:
             blocking: if False, make only one attempt. Default True.
-            timeout: seconds to wait; -1 waits for ever.
+            timeout: seconds to wait; -1 waits without a limit.
             raise_on_redis_errors: whether to raise if too many masters fail; None takes the lock's setting.
 
         Raises:

@@ -7,7 +7,7 @@
 
 Both are subclasses: names, attributes, messages and hooks are redis-py's. The differences, for safety:
 
-* No key stays for ever. Without a timeout the ttl is 30 s, and the lock is renewed until it is released. If the holder
+* Every key has a ttl. Without a timeout the ttl is 30 s, and the lock is renewed until it is released. If the holder
   dies or drops the lock object, the lock is free within 30 s.
 * Waiters do not poll: a release wakes them, and waiters of one process stand in a queue. `sleep` only decides whether
   there is time to wait at all.
@@ -78,7 +78,7 @@ class _Local:
 
     @property
     def held(self) -> bool:
-        """Whether there is a token."""
+        """True if there is a token."""
         return self._token is not None or (self.lease is not None and not self.by_hand)
 
     @property

@@ -194,7 +194,7 @@ def main() -> None:
             asyncio.run(process.run_tasks())
         Event(Kind.DONE).send()
     except Exception as error:
-        # For example, the machine refused to start so many threads. The started ones would wait for ever.
+        # For example, the machine refused to start so many threads. The started ones would wait indefinitely.
         _give_up(error)
     # Skip the interpreter's shutdown: it needs the buffer of stdin, and the watching thread blocks in a read of it.
     os._exit(0)

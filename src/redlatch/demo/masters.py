@@ -49,7 +49,7 @@ class Masters:
 
     @property
     def away(self) -> bool:
-        """Whether the killed master is still down and will be restarted."""
+        """True if the killed master is still down and will be restarted."""
         return self._back_at is not None
 
     def kill_one(self, tell: Callable[[str], None]) -> None:

@@ -41,7 +41,7 @@ class Result:
 
     @property
     def exact(self) -> bool:
-        """Whether exactly the stock was sold under the lock, and the stock file says that no item is left."""
+        """True if exactly the stock was sold under the lock, and the stock file says that no item is left."""
         return self.locked.sold == self.locked.stock and self.locked.left == 0
 
     def to_json(self) -> str:

@@ -159,7 +159,7 @@ class _Transaction:
         return self._before.find(lock) if earlier is None and self._before is not None else earlier
 
     def begin(self) -> None:
-        """Note that the transaction has begun."""
+        """Record that the transaction has begun."""
         setattr(self.connection, _ATTRIBUTE, self)
         # In a TestCase, this function would be one of those that `captureOnCommitCallbacks` counts.
         if not self.connection.savepoint_ids:

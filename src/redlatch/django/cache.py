@@ -67,12 +67,12 @@ class LockMixin:
 
         Args:
             key, version: the name, from which the cache makes a key, as for its values.
-            timeout: how long the lock lives, in seconds. None is for ever: it is renewed until it is released, and free
+            timeout: how long the lock lives, in seconds. None: no limit; it is renewed until it is released, and free
                 soon after its process has died. Default None.
             sleep: a shorter `blocking_timeout` means one attempt; on the masters of settings.REDLATCH it has no effect.
                 Waiters do not poll. Default 0.1.
             blocking: whether `acquire` and ``with`` wait. Default True.
-            blocking_timeout: how long they wait, in seconds. None is for ever. Default None.
+            blocking_timeout: how long they wait, in seconds. None means no limit. Default None.
             client: a redis-py client of another server; not with settings.REDLATCH. Default the cache's own.
             thread_local: whether only the thread that acquired the lock can release it. Default True.
 

@@ -68,7 +68,7 @@ class _CacheLock(Generic[AnyLock]):
         timeout: the time to live, in seconds; None is renewed.
         sleep: has no effect.
         blocking: whether `acquire` waits.
-        blocking_timeout: how long it waits, in seconds; None is for ever.
+        blocking_timeout: how long it waits, in seconds; None means no limit.
         thread_local: whether each thread or task has its own lock, which others cannot release.
         error_of: makes the error to raise if too many masters failed; None raises `QuorumUnavailable`.
     """

@@ -220,7 +220,7 @@ class Driver(Session):
             raise
 
     def _note_silence(self, ballot: Ballot) -> None:
-        """Note which masters have not answered, if a ballot was not decided in time."""
+        """Record which masters have not answered, if a ballot was not decided in time."""
         if not ballot.decided:
             self._connections.record_silent(ballot)
 

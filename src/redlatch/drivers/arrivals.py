@@ -47,7 +47,7 @@ class Backoff:
         self._pauses: dict[int, float] = {}
 
     def note_adopted(self, index: int, now_ns: int) -> None:
-        """Note that a connection is used from now on."""
+        """Record that a connection is used from now on."""
         self._adopted_ns[index] = now_ns
 
     def pause_after(self, index: int, cause: BaseException | None, now_ns: int) -> float:

@@ -34,7 +34,7 @@ AGAIN = 0.25
 class Bell:
     """Any thread rings it, and one thread waits for it. Several rings before the wait count as one.
 
-    It is not a threading.Event, because an interrupt inside its `set` or `wait` leaves its lock taken for ever.
+    It is not a threading.Event, because an interrupt inside its `set` or `wait` leaves its lock taken indefinitely.
     """
 
     def __init__(self) -> None:

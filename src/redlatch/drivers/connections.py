@@ -170,7 +170,7 @@ class Connections(Belongings):
         return causes_of(self._masters, None if self.fleet is None else self.fleet.links, self._guard is not None)
 
     def record_silent(self, ballot: Ballot) -> None:
-        """Note which masters were silent on a ballot whose time is over, unless the client was closed."""
+        """Record which masters were silent on a ballot whose time is over, unless the client was closed."""
         self.check()
         self.fleet.record_silent(ballot)
 

@@ -1,8 +1,8 @@
 """The locks that a client still holds when it is closed with ``release=True``: they end, and their keys are deleted.
 
-First all leases of the client come into doubt, for ever (`Doubts`). From then on `check` and `remaining` of every lock
-report the loss, no attempt wins, and no waiter of the client gets a lease. Only then may a release leave. Otherwise
-another process could have a lock while its former holder relies on it.
+First all leases of the client come into doubt (`Doubts`), and stay in it. From then on `check` and `remaining` of every
+lock report the loss, no attempt wins, and no waiter of the client gets a lease. Only then may a release leave.
+Otherwise another process could have a lock while its former holder relies on it.
 """
 
 from __future__ import annotations

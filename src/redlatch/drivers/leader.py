@@ -104,7 +104,7 @@ class Leader:
         return self.role.setdefault(ROLE, me) == me
 
     def enter(self) -> None:
-        """Note which thread begins a call.
+        """Record which thread begins a call.
 
         Raises:
             ClientUnusable: the thread is in a call already.

@@ -83,7 +83,7 @@ class LightFuture:
         return self._loop
 
     def add_done_callback(self, callback: Callable[[Any], object], *, context: Context) -> None:
-        """Note how to wake the task."""
+        """Record how to wake the task."""
         self._callback, self._context = callback, context
         if self.done:
             self._schedule()

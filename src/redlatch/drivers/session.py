@@ -91,12 +91,12 @@ class Session:
 
     @property
     def forked(self) -> bool:
-        """Whether this is a child of the process that the client was connected in."""
+        """True if this is a child of the process that the client was connected in."""
         return self._standing.forked
 
     @property
     def state(self) -> str:
-        """Whether the client can be used, in a few words for its repr."""
+        """The state of the client, in a few words for its repr."""
         standing, fleet = self._standing, self._connections.fleet
         if standing.closing:
             return "closed"
@@ -134,7 +134,7 @@ class Session:
         """Return the steps of an acquire. With asyncio the calling task owns the lock, even if another task runs them.
 
         Args:
-            timeout: seconds to wait; None is for ever, 0 one attempt.
+            timeout: seconds to wait; None means no limit, 0 one attempt.
         """
         return acquire(self._quorum, hold, ttl_ms, self._give_up_ns(timeout))
 
@@ -171,7 +171,7 @@ class Session:
         return CallQueue(self._quorum, hold, key, ttl_ms)
 
     def awaiting_call(self, waiter: Waiter, timeout: float | None) -> Steps:
-        """Return the steps that wait for a call; `timeout` is in seconds, None is for ever."""
+        """Return the steps that wait for a call; `timeout` is in seconds, None means no limit."""
         return waiter.awaiting(self._until_ns(timeout))
 
     def counts(self, hold: Hold, count: int, ttl_ms: int) -> Counts:
@@ -203,7 +203,7 @@ class Session:
         return batch.tickets(holds)
 
     def _give_up_ns(self, timeout: float | None) -> int | None:
-        """Return until when to try: None for ever, 0 once."""
+        """Return until when to try: None means no limit, 0 once."""
         return None if timeout is None else self._clock.now() + int(timeout * SECOND) if timeout else 0
 
     def _until_ns(self, timeout: float | None) -> int:

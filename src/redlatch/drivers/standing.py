@@ -1,4 +1,4 @@
-"""Whether a client may be used: what the drivers look up in every call.
+"""The state that says if a client may be used; the drivers look it up in every call.
 
 Compiled, too (see `redlatch._c`): a compiled driver reads a field of a Python object in 250 instructions, and one of
 this class in 2.

@@ -213,7 +213,7 @@ class Driver(Session):
 
     @property
     def closed(self) -> bool:
-        """Whether the sockets are closed."""
+        """True if the sockets are closed."""
         return self._standing.closed
 
     def read_late_replies(self) -> None:

@@ -62,11 +62,11 @@ class Renewal:
         return self._extending(self._quorum, self._wanted, self._errors)
 
     def succeed(self) -> None:
-        """Note that the steps have ended."""
+        """Record that the steps have ended."""
         self._error = None
 
     def fail(self, failure: Exception) -> None:
-        """Note why the steps failed. They are tried again until the deadline. The log has any unexpected error."""
+        """Record why the steps failed. They are tried again until the deadline. The log has any unexpected error."""
         if isinstance(failure, LockError):
             self._error = failure
             return
@@ -99,10 +99,10 @@ class Question:
         return self._asking(self._quorum, self._terms)
 
     def succeed(self) -> None:
-        """Note that the steps have ended; the ballots have the answers."""
+        """Record that the steps have ended; the ballots have the answers."""
 
     def fail(self, failure: Exception) -> None:
-        """Note why the steps failed. The question is repeated later. The log has any unexpected error."""
+        """Record why the steps failed. The question is repeated later. The log has any unexpected error."""
         if not isinstance(failure, LockError):
             logger.error("a question about held locks failed; it is repeated later", exc_info=failure)
 

@@ -95,7 +95,7 @@ def wait_for_others(state: GuardState, case: Case) -> None:
 def wait_for_missing(state: GuardState, case: Case) -> Admission:
     """Look again until all masters can be read, because only then they may be new (F1).
 
-    After the longest ttl, take the master for a forgetful one, so that the others are not needed for ever.
+    After the longest ttl, take the master for a forgetful one, so that the others are not needed indefinitely.
     """
     master, report = case.master, case.report
     master.empty_ns = master.empty_ns or report.came_ns

@@ -105,7 +105,7 @@ class Offset:
         self._server_us = 0
 
     def note(self, sent_ns: int, came_ns: int, server_us: int) -> int:
-        """Note a reading that was taken between two moments; return the jump in ns, or 0 if there was none."""
+        """Record a reading that was taken between two moments; return the jump in ns, or 0 if there was none."""
         low = server_us * 1000 - came_ns
         # The server may count whole milliseconds.
         high = server_us * 1000 - sent_ns + MILLISECOND

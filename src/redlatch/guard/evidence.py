@@ -104,7 +104,7 @@ class Case(NamedTuple):
 
 
 def examine(state: GuardState, index: int, report: HandshakeReport, others: list[HandshakeReport | None]) -> Case:
-    """Note what a report shows of a master's clock, and return its case; the arguments are those of `decide`."""
+    """Record what a report shows of a master's clock, and return its case; the arguments are those of `decide`."""
     master = state.masters[index]
     try:
         seen = Marker.read(report.marker)

@@ -149,5 +149,5 @@ def _backlog_ms(reply: Any) -> int:
     words = [word for pair in reply.items() for word in pair] if isinstance(reply, dict) else reply
     if not isinstance(words, list) or len(words) != 2 or not isinstance(words[1], bytes) or not words[1].isdigit():
         return BACKLOG_MS
-    # 0 means for ever.
+    # 0 means no limit.
     return min(int(words[1]) * 1000, UNBOUNDED) or UNBOUNDED

@@ -120,7 +120,7 @@ class GuardedMaster:
         )
 
     def answered(self, sent_ns: int, came_ns: int, server_us: int, horizon_ms: int) -> MasterQuarantined | None:
-        """Note the answer to a pulse; return why the connection must end, or None.
+        """Record the answer to a pulse; return why the connection must end, or None.
 
         Args:
             server_us: the server's clock, or 0 if its marker is another one.
@@ -144,7 +144,7 @@ class GuardedMaster:
         return None
 
     def note_out(self, out: bool) -> None:
-        """Note whether the master is quarantined, and count each quarantine."""
+        """Record whether the master is quarantined, and count each quarantine."""
         self.quarantines += out and not self.out
         self.out = out
 
@@ -160,7 +160,7 @@ class GuardedMaster:
         return GuardHandshake(self.key, write)
 
     def note_clock(self, report: HandshakeReport) -> bool:
-        """Note the clock of a report; return whether it stands still."""
+        """Record the clock of a report; return whether it stands still."""
         if self.offset.stands_still(report.sent_ns, report.server_us):
             self.offset.note(report.sent_ns, report.came_ns, report.server_us)
             return True
@@ -182,7 +182,7 @@ class GuardedMaster:
         self.write = MarkerWrite(report.marker or b"", marker.text(), kept or KEPT_MS, made_us)
 
     def note_marker(self, marker: Marker, report: HandshakeReport) -> None:
-        """Note that the master has this marker, which belongs to its process."""
+        """Record that the master has this marker, which belongs to its process."""
         self.empty_ns = 0
         if self.marker is not None and self.marker.origin() != marker.origin():
             self.earlier.append(self.marker.origin())
@@ -203,7 +203,7 @@ class GuardedMaster:
         return marker is not None and self.asked_ns > after_ns and (marker.sure or over)
 
     def _note_clock(self, sent_ns: int, came_ns: int, server_us: int) -> bool:
-        """Note a reading; return whether the clock was set forward. If it was set back, keys only live longer."""
+        """Record a reading; return whether the clock was set forward. If it was set back, keys only live longer."""
         jump_ns = self.offset.note(sent_ns, came_ns, server_us)
         if jump_ns < 0:
             self.clock_set_back(-jump_ns)

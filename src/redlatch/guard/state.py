@@ -114,7 +114,7 @@ class GuardState:
 
     @property
     def alone(self) -> bool:
-        """Whether the only master is used on after it has forgotten locks (R1)."""
+        """True if the only master is used on after it has forgotten locks (R1)."""
         return len(self.masters) == 1 and not self.settings.strict
 
     def known_marker(self) -> Marker | None:
@@ -122,7 +122,7 @@ class GuardState:
         return next((master.marker for master in self.masters if master.marker is not None), None)
 
     def note_limits(self, master: GuardedMaster, marker: Marker, now_ns: int) -> None:
-        """Note which ttls clients may use, as the marker of a master says.
+        """Record which ttls clients may use, as the marker of a master says.
 
         When a new marker allows less, what was allowed before counts only once another marker has said so again: the
         masters may have been made new, and a client that reads only some of them could not know.
@@ -134,7 +134,7 @@ class GuardState:
         self._allow(marker)
 
     def confirm_limits(self, master: GuardedMaster) -> None:
-        """Note which ttls clients may use, as the marker of a master still says."""
+        """Record which ttls clients may use, as the marker of a master still says."""
         if master.marker is not None and master.asked_ns >= self._less_ns:
             self._allow(master.marker)
 
@@ -176,7 +176,7 @@ class GuardState:
         return len(read) >= quorum_of(len(self.masters)) - 1
 
     def note_marker(self, master: GuardedMaster, marker: Marker, report: HandshakeReport) -> None:
-        """Note that a master has this marker, which belongs to its process."""
+        """Record that a master has this marker, which belongs to its process."""
         master.note_marker(marker, report)
         self._note_since(marker.since)
 

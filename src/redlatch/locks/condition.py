@@ -77,7 +77,7 @@ class Condition(BaseCondition):
         had goes to another one. If it raises after the release, also if it is cancelled, it does not acquire again.
 
         Args:
-            timeout: how long to wait for the call, in seconds. None is for ever. The acquire that follows has no time
+            timeout: how long to wait for the call, in seconds. None: no limit. The acquire that follows has no time
                 limit.
 
         Returns:
@@ -149,7 +149,7 @@ class AsyncCondition(BaseCondition):
         had goes to another one. If it raises after the release, also if it is cancelled, it does not acquire again.
 
         Args:
-            timeout: how long to wait for the call, in seconds. None is for ever. The acquire that follows has no time
+            timeout: how long to wait for the call, in seconds. None: no limit. The acquire that follows has no time
                 limit.
 
         Returns:

@@ -31,11 +31,11 @@ class Driver(Protocol):
 
     @property
     def forked(self) -> bool:
-        """Whether this is a child of the process that the client was connected in."""
+        """True if this is a child of the process that the client was connected in."""
 
     @property
     def state(self) -> str:
-        """Whether the client can be used, in a few words for its repr."""
+        """True if the client can be used, in a few words for its repr."""
 
     def causes(self) -> dict[str, BaseException]:
         """Return why masters do not vote, by their names; without I/O."""

@@ -332,7 +332,7 @@ class BaseClient:
         return min(LATCH_TTL_MS, self._quorum.max_ttl_ms) if ttl is None else self._ttl_of(ttl)
 
     def _timeout_of(self, timeout: object) -> float | None:
-        """Return how long a lock waits by default, in seconds; None is for ever."""
+        """Return how long a lock waits by default, in seconds; None means no limit."""
         return self._timeout if timeout is None else config.seconds_of("timeout", timeout)
 
     def _ttl_of(self, ttl: object) -> int:

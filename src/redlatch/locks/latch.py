@@ -99,7 +99,7 @@ class Latch(BaseLatch):
         """Wait until the latch is open. The masters keep the latch while this waits.
 
         Args:
-            timeout: how long to wait, in seconds. None is for ever, 0 only asks.
+            timeout: how long to wait, in seconds. None means no limit, 0 only asks.
 
         Returns:
             Whether the latch is open.
@@ -154,7 +154,7 @@ class AsyncLatch(BaseLatch):
         """Wait until the latch is open. The masters keep the latch while this waits.
 
         Args:
-            timeout: how long to wait, in seconds. None is for ever, 0 only asks.
+            timeout: how long to wait, in seconds. None means no limit, 0 only asks.
 
         Returns:
             Whether the latch is open.

@@ -77,7 +77,7 @@ class BaseLock(Core):
         shared: what all locks of the client have in common.
         hold: a hold that is not claimed yet.
         ttl_ms: the time to live.
-        timeout: how long ``with`` and `acquire` wait by default, in seconds; None is for ever.
+        timeout: how long ``with`` and `acquire` wait by default, in seconds; None means no limit.
     """
 
     __slots__ = ()
@@ -300,7 +300,7 @@ class BaseLock(Core):
 
     @property
     def _left_to_release(self) -> bool:
-        """Whether the lock is held or its release is unconfirmed."""
+        """True if the lock is held or its release is unconfirmed."""
         return self._hold.state != FREE
 
 

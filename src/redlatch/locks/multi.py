@@ -25,7 +25,7 @@ class BaseMultiLock:
     Args:
         shared: the data that all locks of the client share.
         locks: one lock for each name.
-        timeout: seconds that ``with`` and `acquire` wait by default; None waits for ever.
+        timeout: seconds that ``with`` and `acquire` wait by default; None waits without a limit.
     """
 
     def __init__(self, shared: Shared[Any], locks: list[Any], timeout: float | None) -> None:
@@ -109,7 +109,7 @@ class MultiLock(BaseMultiLock):
         Args:
             blocking: False makes one attempt. Default True.
             timeout: how long to wait for all names, in seconds. None takes the timeout of the lock; if that is None,
-                wait for ever.
+                wait without a limit.
 
         Returns:
             Whether all names were won.
@@ -249,7 +249,7 @@ class AsyncMultiLock(BaseMultiLock):
         Args:
             blocking: False makes one attempt. Default True.
             timeout: how long to wait for all names, in seconds. None takes the timeout of the lock; if that is None,
-                wait for ever.
+                wait without a limit.
 
         Returns:
             Whether all names were won.

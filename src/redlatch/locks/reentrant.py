@@ -124,11 +124,11 @@ class BaseRLock(Generic[AnyLock]):
         return lock
 
     def _enter(self, owner: Any) -> None:
-        """Note that an owner has entered a ``with``."""
+        """Record that an owner has entered a ``with``."""
         self._inside[owner] = self._inside.get(owner, 0) + 1
 
     def _exit(self, owner: Any) -> bool:
-        """Note that an owner has left a ``with``; return whether it was inside one."""
+        """Record that an owner has left a ``with``; return whether it was inside one."""
         inside = self._inside.pop(owner, 0)
         if inside > 1:
             self._inside[owner] = inside - 1
@@ -209,7 +209,7 @@ class RLock(BaseRLock[Any]):
 
         Args:
             blocking: False makes one attempt. Default True.
-            timeout: how long to wait, in seconds. None takes the timeout of the lock; if that is None, wait for ever.
+            timeout: how long to wait, in seconds. None takes the timeout of the lock; if that is None, no limit.
 
         Returns:
             Whether this thread holds the lock.
@@ -379,7 +379,7 @@ class AsyncRLock(BaseRLock[Any]):
 
         Args:
             blocking: False makes one attempt. Default True.
-            timeout: how long to wait, in seconds. None takes the timeout of the lock; if that is None, wait for ever.
+            timeout: how long to wait, in seconds. None takes the timeout of the lock; if that is None, no limit.
 
         Returns:
             Whether this task holds the lock.
@@ -423,7 +423,7 @@ class AsyncRLock(BaseRLock[Any]):
             raise
 
     def _begin(self, owner: Any) -> None:
-        """Note that a task is acquiring the lock.
+        """Record that a task is acquiring the lock.
 
         Raises:
             AlreadyHeld: another call of the task is still acquiring it, and this call would wait for that one.

@@ -78,7 +78,7 @@ class Group:
         return next(self._numbers)
 
     def note(self, found: Found) -> bool:
-        """Note what the listener has found; return whether it is another address than before.
+        """Record what the listener has found; return whether it is another address than before.
 
         Only one thread may call this.
         """

@@ -77,7 +77,7 @@ class Acquiring:
 
 
 def _fail(span: Span, error: BaseException) -> None:
-    """Note in a span that the acquire has raised."""
+    """Record in a span that the acquire has raised."""
     for kind, outcome in _OUTCOMES:
         if isinstance(error, kind):
             span.set_attribute("redlatch.lock.outcome", outcome)

@@ -76,7 +76,7 @@ class Export:
 
     @property
     def gone(self) -> bool:
-        """Whether the client was collected."""
+        """True if the client was collected."""
         return self._client() is None
 
     def read(self) -> Sums:

@@ -57,7 +57,7 @@ class Grant:
         kind: PLAIN to WRITE.
         token: of the holder.
         place: the slot of a semaphore; else empty.
-        left_ms: for how many milliseconds it lives; -1 for ever.
+        left_ms: for how many milliseconds it lives; -1 has no ttl.
     """
 
     kind: str

@@ -89,7 +89,7 @@ class Mover:
             CannotMove: the handover cannot begin, go on or end now.
         """
         if self._previous == self._successors:
-            # They would be left for ever: for themselves.
+            # They would be left permanently: for themselves.
             raise CannotMove("both lists have the same masters, so there is nothing to hand over")
         if dry:
             found = self._read_all()

@@ -32,7 +32,7 @@ class Watch:
         self._holders: dict[str, Holders] = {}
 
     def note(self, states: list[LockState], now: float) -> None:
-        """Note what a look has found at a time since 1970."""
+        """Record what a look has found at a time since 1970."""
         found = {state.name: _holders_of(state, now) for state in states}
         for name in found.keys() | self._holders.keys():
             before, after = self._holders.get(name), found.get(name, frozenset())

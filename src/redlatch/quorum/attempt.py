@@ -215,7 +215,7 @@ class Attempt:
         return True
 
     def undone(self) -> None:
-        """Note that the undo was sent."""
+        """Record that the undo was sent."""
         self._kind.undone(self.quorum, self.hold.key, self._ballot)
 
     def end(self) -> None:
@@ -269,7 +269,7 @@ class Attempt:
         return self.now_ns + quorum.retry.again_ns(self._again, self.now_ns - self.started_ns, quorum.random())
 
     def waited(self, waited: bool) -> None:
-        """Note whether there was anything to wait for."""
+        """Record whether there was anything to wait for."""
         self.pauses = 0 if waited else self.pauses + 1
         self._again = 0
         if waited or self._first < 0 or self._split:

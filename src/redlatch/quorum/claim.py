@@ -130,14 +130,14 @@ class Claim:
         return True
 
     def leave(self) -> None:
-        """Note that one of several `with` statements ends, or that one ends whose claim has ended before."""
+        """Record that one of several `with` statements ends, or that one ends whose claim has ended before."""
         if self.others:
             self.others -= 1
         else:
             self.entered = None
 
     def follow(self, ticket: object) -> None:
-        """Note that the claim with this ticket was released for a while, and that the present claim continues it."""
+        """Record that the claim with this ticket was released for a while, and that the present claim continues it."""
         if self.entered is ticket:
             self.entered = self.ticket
 
@@ -160,15 +160,15 @@ class Claim:
         raise AlreadyHeld(f"{text}make one lock object for each holder: for each thread or task", name=self.name)
 
     def to_waiting(self) -> None:
-        """Note that nothing is on the masters, and that the acquire goes on."""
+        """Record that nothing is on the masters, and that the acquire goes on."""
         self.state = WAITING
 
     def _to_asking(self) -> None:
-        """Note that the masters may have the key from now on, and that the lock is not held."""
+        """Record that the masters may have the key from now on, and that the lock is not held."""
         self.state = ASKING
 
     def _to_held(self) -> None:
-        """Note that the lock is held."""
+        """Record that the lock is held."""
         self.state = HELD
 
     def _to_releasing(self, now_ns: int) -> bool:
@@ -187,12 +187,12 @@ class Claim:
         return state == UNCONFIRMED
 
     def to_unconfirmed(self, command: Command) -> None:
-        """Note that the release by this command had no verdict. It may be called again."""
+        """Record that the release by this command had no verdict. It may be called again."""
         self.unanswered = command
         self.state = UNCONFIRMED
 
     def _to_resent(self, ticket: object, command: Command, now_ns: int) -> bool:
-        """Note that the interrupted release of a claim has no verdict; this command is sent for it now.
+        """Record that the interrupted release of a claim has no verdict; this command is sent for it now.
 
         Returns:
             False if the claim has ended, or the lock is neither held nor being released.

@@ -199,7 +199,7 @@ class Hold(Claim):
         return not other.kind.numbers or self.lease.fence < self.lease.fence_end
 
     def lose(self, now_ns: int) -> None:
-        """Note that somebody has deleted the key: a lease that is held or handed off meanwhile is lost."""
+        """Record that somebody has deleted the key: a lease that is held or handed off meanwhile is lost."""
         # This step comes first, because `take_lease` and `prolong` check `lost_ns` last.
         self.lost_ns = now_ns
         if self.state == HELD:
@@ -210,7 +210,7 @@ class Hold(Claim):
         return self.state == HELD and self.lease.since_ns == since_ns
 
     def lose_what_it_holds_since(self, since_ns: int, now_ns: int) -> None:
-        """Note that the key of the attempt that began at `since_ns` was deleted; a newer lease stays as it is."""
+        """Record that the key of the attempt that began at `since_ns` was deleted; a newer lease stays as it is."""
         while self.holds_since(since_ns):
             lease = self.lease
             shorter = lease.until(min(lease.deadline_ns, now_ns))

@@ -91,7 +91,7 @@ class KeyWatch:
         return True
 
     def begin(self, now_ns: int) -> None:
-        """Note that a question begins, which `ask` sends."""
+        """Record that a question begins, which `ask` sends."""
         self.asking = True
         # Until it is sent: the answers to the last one say nothing about this one, which may never be sent.
         self.ballot = None
@@ -111,7 +111,7 @@ class KeyWatch:
         return ballot
 
     def change(self, index: int) -> bool:
-        """Note a push of a master; return whether fewer than a quorum may have the key now."""
+        """Record a push of a master; return whether fewer than a quorum may have the key now."""
         self.pushed |= 1 << index
         return not self.asking and self.short()
 
@@ -121,7 +121,7 @@ class KeyWatch:
         return ballot is not None and ballot.yes - self.pushed.bit_count() < ballot.quorum
 
     def conclude(self, now_ns: int) -> bool:
-        """Note the answers to the question under way, and plan the next one. Return whether the lock is lost."""
+        """Record the answers to the question under way, and plan the next one. Return whether the lock is lost."""
         self.asking = False
         ballot = self.ballot
         if ballot is None or ballot.yes < ballot.quorum:
@@ -171,7 +171,7 @@ class KeyWatches:
     # --- what the masters push ---------------------------------------------------------------------
 
     def changed(self, index: int, key: bytes | None) -> bool:
-        """Note that master `index` has pushed a change of a key, or of all keys; return whether to attend at once."""
+        """Record that master `index` has pushed a change of a key, or of all keys; return whether to attend at once."""
         for watched in [key] if key is not None else list(self._by_key):
             for term in self._by_key.get(watched, ()):
                 if term.cared_for() and term.watch.change(index) and not term.watch.alarmed:
@@ -180,7 +180,7 @@ class KeyWatches:
         return bool(self._alarmed)
 
     def connected(self, connections: list[Any]) -> bool:
-        """Note the present connections: a master tracks no key on a new one. Return whether to attend at once."""
+        """Record the present connections: a master tracks no key on a new one. Return whether to attend at once."""
         new = [connection for connection in connections if connection not in self._connections]
         self._connections = connections
         self._reconnected = self._reconnected or bool(new)

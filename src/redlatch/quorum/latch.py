@@ -167,7 +167,7 @@ class Counts:
             self._quorum.queues.watches.notify(self._keys[1])
 
     def _settled(self, answers: list[int]) -> bool:
-        """Note how many counts are missing if the answers say so; return whether they do."""
+        """Record how many counts are missing if the answers say so; return whether they do."""
         if scripts.OPEN in answers:
             self.left = 0
         elif min(answers) == max(answers):

@@ -29,7 +29,7 @@ class Outage:
         self._gave_up_ns = self._gave_up_before_ns = 0
 
     def give_up(self, started_ns: int) -> None:
-        """Note that an acquire gives up after an attempt that began at this time."""
+        """Record that an acquire gives up after an attempt that began at this time."""
         self._gave_up_before_ns = self._gave_up_ns
         self._gave_up_ns = started_ns
 

@@ -136,7 +136,7 @@ class Fences:
         return max(wall, (wall + marked) // 2 + FENCE_LEAD_US if marked else 0)
 
     def mark(self, since_us: int) -> None:
-        """Note that a master has a marker of this time, in microseconds since 1970 by the master's clock."""
+        """Record that a master has a marker of this time, in microseconds since 1970 by the master's clock."""
         self._marked = max(self._marked, since_us)
         self.marked_floor = self.floor()
 
@@ -145,7 +145,7 @@ class Fences:
         return self._wall()
 
     def note(self, number: int) -> None:
-        """Note a number that was seen or used."""
+        """Record a number that was seen or used."""
         self._seen = max(self._seen, number)
 
 
@@ -165,7 +165,7 @@ class Doubts:
         self._others: dict[int, int] = {}
 
     def add(self, until_ns: int, master: int = -1) -> None:
-        """Note that the votes of a master before this time may be void.
+        """Record that the votes of a master before this time may be void.
 
         Args:
             master: its index; -1 for all masters.
@@ -174,12 +174,12 @@ class Doubts:
         self.until_ns = max(self.until_ns, until_ns)
 
     def clear(self, master: int) -> None:
-        """Note that the last doubt about a master had no reason: it has kept what it knew. Earlier doubts stay."""
+        """Record that the last doubt about a master had no reason: it has kept what it knew. Earlier doubts stay."""
         self._by_master[master] = 0, self._by_master.get(master, (0, 0))[1]
         self.until_ns = max([max(doubts) for doubts in self._by_master.values()])
 
     def note_other(self, until_ns: int, master: int) -> None:
-        """Note that a master may not remember the releases before this time; whether it votes is decided elsewhere."""
+        """Record that a master may not remember releases before this time; whether it votes is decided elsewhere."""
         self._others[master] = until_ns
 
     def kept(self, master: int, asked_ns: int) -> bool:

@@ -35,7 +35,7 @@ class Upkeep:
         hold: its hold.
         ttl_ms: its time to live.
         renews: whether the lock is renewed whenever a third of its ttl is over.
-        max_hold_ns: for how long the lock is renewed; None is for ever.
+        max_hold_ns: for how long the lock is renewed; None means no limit.
         on_lost: called with the lock and the reason of its loss; None means the `on_lost` of the client.
         cancels: whether the loss cancels the body of the ``async with``.
         asked: whether the user asked for the report of a loss. Then the key is watched (see `key_watch`).
@@ -209,7 +209,7 @@ class Term:
 
     @property
     def renews(self) -> bool:
-        """Whether the lease is renewed."""
+        """True if the lease is renewed."""
         return self.upkeep.renews and not self.stalled_ns
 
     def usual_ns(self) -> int:

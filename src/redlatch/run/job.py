@@ -35,7 +35,7 @@ class Job:
         name: the name of the lock.
         command: the program and its arguments.
         client: the arguments of `Client`.
-        wait: how long to wait for the lock, in seconds; None is for ever.
+        wait: how long to wait for the lock, in seconds; None means no limit.
         busy: the exit status if another holder has the lock.
         slots: how many may run at the same time, as a semaphore; 0 is a lock.
         shared: whether to take a read lock.

@@ -104,7 +104,7 @@ class Alerts:
         self._poll.register(self._reading, select.POLLIN)
 
     def note_loss(self, _: Any, reason: str) -> None:
-        """Note that the lock was lost; a lock calls this as its `on_lost`."""
+        """Record that the lock was lost; a lock calls this as its `on_lost`."""
         self.lost = reason
         # If the pipe is full, the other alerts wake the supervisor.
         with suppress(BlockingIOError):
@@ -152,7 +152,7 @@ class Alerts:
             self._take(self.ended_by, None)
 
     def begin(self) -> None:
-        """Note that the lock is held. Earlier signals were not meant for the program.
+        """Record that the lock is held. Earlier signals were not meant for the program.
 
         Raises:
             Ended: a signal that ends a process has come since the acquire has returned.
@@ -264,7 +264,7 @@ class Supervisor:
             program.send(signal.SIGCONT)
 
     def _look_back(self, status: int) -> None:
-        """Note the loss if the keeper has ended the program, because this process was stopped or slow."""
+        """Record the loss if the keeper has ended the program, because this process was stopped or slow."""
         killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
         if killed and not self.lost and 0 < self._guarded_ns <= self._now_ns():
             self.lost = "redlatch was stopped or too slow to renew it, so the program was killed in time"

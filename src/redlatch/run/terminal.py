@@ -40,12 +40,12 @@ class Terminal:
 
     @property
     def present(self) -> bool:
-        """Whether there is a terminal. It may have gone since."""
+        """True if there is a terminal. It may have gone since."""
         return self._foreground() is not None
 
     @property
     def ours(self) -> bool:
-        """Whether the terminal is with this process or its program, so that the user's Ctrl-C is for them."""
+        """True if the terminal is with this process or its program, so that the user's Ctrl-C is for them."""
         return self.lent or self._foreground() == os.getpgrp()
 
     def begin(self, group: int) -> None:

@@ -78,7 +78,7 @@ class Store(Protocol):
 
     @property
     def ends_with_connection(self) -> bool:
-        """Whether the database frees all locks when the connection breaks."""
+        """True if the database frees all locks when the connection breaks."""
 
 
 class Translator:

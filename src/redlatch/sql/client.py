@@ -29,7 +29,7 @@ class Client(OnDatabase, client.Client):
         dialect: "redlatch", or "shedlock" for the table of ShedLock, whose clients need `usingDbTime`. Default
             "redlatch".
         ttl: how long a lock lives unless it is extended, in seconds, by the database's clock. Default 10.
-        timeout: how long a lock waits that has no timeout of its own, in seconds. Default for ever.
+        timeout: how long a lock waits that has no timeout of its own, in seconds. Default: no limit.
         patience: how long an acquire goes on trying while the database does not answer, within its timeout, in seconds.
             Then it raises `QuorumUnavailable`. Default 0: it raises at once.
         retry: the pauses between attempts where the database does not notify waiters. One waiter of a process asks for

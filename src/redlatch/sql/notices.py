@@ -97,7 +97,7 @@ class AsyncpgNotices:
         raw.add_termination_listener(lambda _: wake())
 
     def hear(self, connection: Any, pid: int, channel: str, payload: str) -> None:
-        """Note a notice; asyncpg calls this."""
+        """Record a notice; asyncpg calls this."""
         if pid != connection.get_server_pid():
             self._heard.append(payload)
             self._wake()

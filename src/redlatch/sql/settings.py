@@ -31,7 +31,7 @@ class Settings:
 
     @property
     def by_session(self) -> bool:
-        """Whether a lock belongs to a connection, and ends with it."""
+        """True if a lock belongs to a connection, and ends with it."""
         return self.table is None
 
     @property
@@ -44,7 +44,7 @@ class Settings:
 
     @property
     def has_fences(self) -> bool:
-        """Whether holders can be numbered."""
+        """True if holders can be numbered."""
         return self.table is not None and self.dialect == REDLATCH
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The table of locks: one row for each name, which stays, so that its fence grows for ever."""
+"""The table of locks: one row for each name, which stays, so that its fence never goes back."""
 
 from __future__ import annotations
 

@@ -282,7 +282,7 @@ class Masters:
     @contextlib.contextmanager
     def _steer(self, index: int) -> Iterator[_Master]:
         """Yield one master, up to date and reserved for this thread, if this process may control the fleet."""
-        # Check this before taking the lock: in a forked child the lock may be held for ever.
+        # Check this before taking the lock: in a forked child the lock may be held indefinitely.
         if self._keeper.owner not in (0, os.getpid()):
             raise RuntimeError(f"this fleet of masters belongs to process {self._keeper.owner}, which entered it")
         with self._lock:

@@ -67,7 +67,7 @@ class Held:
         return {(part._shared, part._hold.key): type(part._hold.kind) for part in self._parts}
 
     def won(self) -> None:
-        """Note that the acquire has won the lock.
+        """Record that the acquire has won the lock.
 
         Raises:
             NotOwned: the transaction has ended meanwhile.

@@ -1,4 +1,4 @@
-"""Whether a server runs scripts for this user, as the handshake finds out; and a handshake without them.
+"""Find out in the handshake if a server runs scripts for this user; and a handshake without them.
 
 With `scripts="auto"` a master uses transactions only if it refuses EVAL, and also EVALSHA or SCRIPT LOAD (by rights, or
 because it does not know them), and allows WATCH, MULTI, EXEC and DISCARD. If it refuses both ways, nothing changes: the

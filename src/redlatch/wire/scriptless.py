@@ -183,7 +183,7 @@ class Transactor:
             raise BackendLost(str(error), breaks=True) from error
 
     def _await(self, unsent: bool) -> None:
-        """Wait until the server can be read, or takes more bytes; do not wait for ever once the engine has left."""
+        """Wait until the server can be read, or takes more bytes; do not wait indefinitely once the engine has left."""
         server = self._sock.fileno()
         if unsent:
             self._busy.modify(server, select.POLLIN | select.POLLOUT)

@@ -126,7 +126,7 @@ def _agreed(group: Group, answers: dict[int, Outcome]) -> Address | None:
     """Return the address that a majority of the listed sentinels names; None without a majority.
 
     The config-epoch of the answers does not count. Two majorities share a sentinel, so only one address can have one.
-    If a larger epoch in another answer were a veto, one wrong sentinel could keep all clients out for ever. The veto
+    If a larger epoch in another answer were a veto, one wrong sentinel could keep all clients out for good. The veto
     would help only at the end of a fail-over, while the majority still names the former master. Then the former master
     is dead and refuses the connection, or is a replica by now, which its role in the handshake says. Or it is cut off
     from the sentinels, and then clients that are connected to it use it, too: `min-replicas-to-write` is the remedy. In

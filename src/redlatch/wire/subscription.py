@@ -59,7 +59,7 @@ class Allowance:
         self.due = -math.inf
 
     def spend(self, now: float) -> None:
-        """Note that it is done."""
+        """Record that it is done."""
         self.due = max(self.due, now - (BURST - 1) * PERIOD) + PERIOD
 
 

@@ -4,7 +4,7 @@
 
 The differences, for safety:
 
-* No key stays for ever. Without `expire` the ttl is 30 s, and the lock is renewed until it is released. If the holder
+* Every key has a ttl. Without `expire` the ttl is 30 s, and the lock is renewed until it is released. If the holder
   dies or drops the lock object, the lock is free within 30 s. (`extend` raises NotExpirable for it, as before.)
 * Without a given `id`, each acquire has a fresh one. While the lock is held, `id` is the value of the key.
 * A failed renewal is tried again until the lock's deadline, and a loss is logged. The renewal thread of
@@ -167,7 +167,7 @@ class Lock:
 
         Args:
             blocking: if False, make only one attempt. Default True.
-            timeout: whole seconds to wait; None or 0 waits for ever.
+            timeout: whole seconds to wait; None or 0 waits without a limit.
 
         Raises:
             AlreadyAcquired: this object, or another one with its id, holds the lock.

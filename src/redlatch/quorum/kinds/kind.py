@@ -94,14 +94,14 @@ class Kind:
         return None
 
     def won(self, quorum: Quorum, hold: Any) -> None:
-        """Note that the lock is held."""
+        """Record that the lock is held."""
 
     def note_answers(self, quorum: Quorum, ballot: Ballot) -> bool:
-        """Note the answers of the masters; return whether to ask again at once."""
+        """Record the answers of the masters; return whether to ask again at once."""
         return False
 
     def undone(self, quorum: Quorum, key: bytes, ballot: Ballot) -> None:
-        """Note that an attempt is being undone; `ballot` has the votes on the attempt."""
+        """Record that an attempt is being undone; `ballot` has the votes on the attempt."""
 
     def wait(self, attempt: Any) -> Generator[Any, None, bool]:
         """Wait for a change between two attempts.
@@ -118,7 +118,7 @@ class Kind:
         """End the watch of an acquire, before the lock object is given up or the lock is held."""
 
     def end(self, hold: Any) -> None:
-        """Note that the lock is not held any more."""
+        """Record that the lock is not held any more."""
 
     # --- commands ------------------------------------------------------------------------------------------
 

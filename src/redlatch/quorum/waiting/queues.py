@@ -124,7 +124,7 @@ class WaitQueue:
         self.pace_ns = 0
 
     def move(self, now_ns: int) -> None:
-        """Note that the lock has changed its owner."""
+        """Record that the lock has changed its owner."""
         if self.moved_ns:
             self.pace_ns += (now_ns - self.moved_ns - self.pace_ns) // 8
         self.moved_ns = now_ns
@@ -192,12 +192,12 @@ class WaitQueues:
         return head.busy(now_ns) and not (head.state == HELD and self.doubts.cover(head.lease.asked_ns))
 
     def _step_aside(self, head: Hold, now_ns: int) -> None:
-        """Note a head that another hold may replace although it has its lease: the lease is in doubt, say."""
+        """Record a head that another hold may replace although it has its lease: the lease is in doubt, say."""
         if head.held(now_ns):
             self.note_beside(head, now_ns)
 
     def note_beside(self, hold: Hold, now_ns: int) -> bool:
-        """Note a hold that may have a lease and is no head; return True."""
+        """Record a hold that may have a lease and is no head; return True."""
         self.beside.note([hold], now_ns)
         return True
 
@@ -338,20 +338,20 @@ class WaitQueues:
             self._dissolve(key, queue)
 
     def note_outage(self, hold: Hold, outage: Outage) -> Outage:
-        """Note what a hold has found; if it is a head, return what the heads before it have found, if they have."""
+        """Record what a hold has found; if it is a head, return what the heads before it have found, if they have."""
         return self.outages.setdefault(hold.key, outage) if self.heads.get(hold.key) is hold else outage
 
     def end_outage(self, key: bytes) -> None:
-        """Note that the masters have answered for a key, or that nobody waits for it."""
+        """Record that the masters have answered for a key, or that nobody waits for it."""
         self.outages.pop(key, None)
 
     def overtake(self, quorum: Quorum, hold: Hold, now_ns: int) -> None:
-        """Note that a hold has won: if another hold is the head, somebody has deleted its key."""
+        """Record that a hold has won: if another hold is the head, somebody has deleted its key."""
         if not quorum.trust_local_holder and self.heads.get(hold.key) is not hold:
             self.note_deletion(hold.key, now_ns)
 
     def note_deletion(self, key: bytes, now_ns: int) -> None:
-        """Note that somebody has deleted a key: the hold of this client that has it loses its lock."""
+        """Record that somebody has deleted a key: the hold of this client that has it loses its lock."""
         self._deletions.append((key, now_ns))
         head = None
         # Another thread may hand the lease off meanwhile. Then the next head loses it.
@@ -452,7 +452,7 @@ class WaitQueues:
         return True
 
     def crowd(self, key: bytes) -> None:
-        """Note that the masters refused a key; this is only a hint."""
+        """Record that the masters refused a key; this is only a hint."""
         if len(self.crowded) >= MOST_HEADS:
             self.crowded.clear()
         self.crowded.add(key)

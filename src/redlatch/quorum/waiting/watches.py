@@ -118,7 +118,7 @@ class Watches:
                 pass
 
     def connected(self, fleet: Any) -> bool:
-        """Note which masters are connected; return whether to attend to held locks at once."""
+        """Record which masters are connected; return whether to attend to held locks at once."""
         self.polls = not fleet.quorum_pushes()
         return self.held is not None and self.held.connected([link.traits for link in fleet.links if link.up])
 

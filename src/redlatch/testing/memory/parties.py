@@ -29,12 +29,12 @@ class Parties:
         self._tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
 
     def enter(self) -> None:
-        """Note that the calling thread begins a call, with its task if it has one."""
+        """Record that the calling thread begins a call, with its task if it has one."""
         self.go_on(threading.get_ident())
         self.note_task()
 
     def note_task(self) -> None:
-        """Note that the calling task takes part from now on."""
+        """Record that the calling task takes part from now on."""
         try:
             task = asyncio.current_task()
         except RuntimeError:
@@ -44,17 +44,17 @@ class Parties:
             self._tasks.add(task)
 
     def go_on(self, thread: int) -> None:
-        """Note that a thread is in a call, and does not wait."""
+        """Record that a thread is in a call, and does not wait."""
         self._outside.discard(thread)
         self._inside.add(thread)
 
     def go_out(self, thread: int) -> None:
-        """Note that a thread is in no call, and may be at work."""
+        """Record that a thread is in no call, and may be at work."""
         self._inside.discard(thread)
         self._outside.add(thread)
 
     def rest(self, thread: int) -> None:
-        """Note that a thread waits in a call, or that its event loop is idle."""
+        """Record that a thread waits in a call, or that its event loop is idle."""
         self._inside.discard(thread)
         self._outside.discard(thread)
 

@@ -129,18 +129,18 @@ class Timeline:
         heapq.heappush(self._events, (due_ns, self._made, call))
 
     def note_timeout(self, until_ns: int) -> None:
-        """Note that a caller waits, or that a lock lives, until then at the latest."""
+        """Record that a caller waits, or that a lock lives, until then at the latest."""
         with self.monitor:
             self._farthest_ns = max(self._farthest_ns, until_ns)
 
     def note_call(self) -> None:
-        """Note that a call begins or ends."""
+        """Record that a call begins or ends."""
         self.calls += 1
         self._naps = 0
         self.note_timeout(self.clock.now())
 
     def touch(self) -> None:
-        """Note that bytes were written, or that a connection was made or closed."""
+        """Record that bytes were written, or that a connection was made or closed."""
         self._dirty = True
 
     def settle(self) -> None:
