@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -68,6 +68,11 @@ def test_a_batch_asks_its_locks(module: ModuleType, core: type) -> None:
     assert module.holds_of(locks) == ["hold 7", "hold 9", "hold 8"]
     assert (module.longest_ttl_ms(locks), module.longest_ttl_ms([])) == (9, 0)
     assert module.present([None, locks[0], None, locks[1]]) == locks[:2]
+
+
+def test_a_batch_returns_the_locks_that_are_held_in_their_places(module: ModuleType, core: type) -> None:
+    locks = [core("shared", SimpleNamespace(state=state), 1, None) for state in (3, 4, 3)]
+    assert module.those_held([locks[0], None, *locks[1:]], 3) == [locks[0], None, None, locks[2]]
 
 
 @pytest.mark.parametrize("foreign", ["a name", 7, object()])

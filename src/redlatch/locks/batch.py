@@ -18,11 +18,11 @@ from .options import several
 
 # At run time `impl` provides the build.
 if TYPE_CHECKING:
-    from .core import first_foreign, holds_of, longest_ttl_ms, present
+    from .core import first_foreign, holds_of, longest_ttl_ms, present, those_held
 else:
     core = impl.current.module("locks.core")
     first_foreign, present = core.first_foreign, core.present
-    holds_of, longest_ttl_ms = core.holds_of, core.longest_ttl_ms
+    holds_of, longest_ttl_ms, those_held = core.holds_of, core.longest_ttl_ms, core.those_held
 
 AnyLock = TypeVar("AnyLock", bound=BaseLock)
 
@@ -93,7 +93,7 @@ class Batch(Generic[AnyLock]):
             QuorumUnavailable: too many masters failed; the caller must then undo the whole batch.
         """
         self._raise_unavailable()
-        won = [lock if lock is not None and lock._hold.state == HELD else None for lock in self._locks]
+        won = those_held(self._locks, HELD)
         self.begin_upkeep()
         return won
 

@@ -93,6 +93,15 @@ def holds_of(locks: Sequence[Core]) -> list[Any]:
     return holds
 
 
+def those_held(elements: list[Any], held: object) -> list[Any]:
+    """Return the elements, with None in place of each lock whose hold is not in the state `held`."""
+    found: list[Any] = []
+    for element in elements:
+        lock = element
+        found.append(None if lock is None or lock._hold.state != held else lock)
+    return found
+
+
 def longest_ttl_ms(locks: Sequence[Core]) -> int:
     """Return the longest time to live of these locks; 0 if there are none."""
     longest = 0

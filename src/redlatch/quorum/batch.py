@@ -278,7 +278,10 @@ def _end_releases(
     hold: Hold
     ballot: Ballot
     broken: list[tuple[int, bool, Command | None]] = []
-    for ballot, (place, late, sent) in zip(asked, going, strict=True):
+    # An index costs less than `zip` in the compiled build.
+    for number in range(len(going)):
+        ballot = asked[number]
+        place, late, sent = going[number]
         hold = holds[place]
         try:
             if not end_release(quorum, hold, ballot, late, sent is not None, started_ns):

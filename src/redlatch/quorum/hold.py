@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from redlatch.loss import NO_LOSS, Loss
+from redlatch.loss import Loss
 
 from ..votes.ballot import Ballot
 from ..votes.commands import Command
@@ -49,7 +49,7 @@ class Hold(Claim):
         token_exposed: whether the token was given to a user, who may release the lock with it from anywhere.
         lacking: when an extension began, and a bit mask of the masters that had no key then (see `repair`).
         lost_ns: what was asked for until this time is lost, because somebody has deleted the key.
-        lost_because: the token of the lease that was last found lost, and its loss (see `outcome.why_gone`).
+        lost_because: the token of the lease that was last found lost, and its loss; or None (see `outcome.why_gone`).
         figures: the figures of its group; None if it has no group.
         won_ns: when this holder got the lease; 0 once the end of the lease was counted.
     """
@@ -81,7 +81,7 @@ class Hold(Claim):
         self.extending: Any = None
         self.token_exposed = False
         self.lacking = (0, 0)
-        self.lost_because: tuple[bytes, Loss] = (b"", NO_LOSS)
+        self.lost_because: tuple[bytes, Loss] | None = None
         self.figures: Figures | None = None
 
     @property

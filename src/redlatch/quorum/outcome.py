@@ -131,6 +131,8 @@ def why_lost(quorum: Quorum, hold: Hold, late: bool) -> Loss:
 
 def why_gone(hold: Hold) -> Loss:
     """Return the loss of a lease if it is known; `NO_LOSS` if it may have run out, and nobody asked for it."""
+    if hold.lost_because is None:
+        return NO_LOSS
     token, why = hold.lost_because
     return why if token is hold.lease.token else NO_LOSS
 

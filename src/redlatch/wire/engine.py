@@ -685,14 +685,15 @@ class Fleet:
             # The usual reply costs one comparison and makes no object.
             if link.head < len(link.pending):
                 ballot = link.pending[link.head]
+                command = ballot.command
                 resent = self.resent and ballot.resent
-                if not resent and self.wires.stands_at(came, start, ballot.command.yes_line):
-                    start += len(ballot.command.yes_line)
+                if not resent and self.wires.stands_at(came, start, command.yes_line):
+                    start += len(command.yes_line)
                     # As `Link.advance`, without a call.
                     link.head += 1
                     link.pending[link.head - 1] = None
                     ballot.yes += 1
-                    ballot.command.obeyed |= ballot.command.releases << link.index
+                    command.obeyed |= command.releases << link.index
                     self._tally(ballot)
                     continue
             if came[start : start + 1] == b">":

@@ -22,7 +22,7 @@ cdef class Hold(Claim):
     cdef public long long wanted_ns
     cdef public bint token_exposed
     cdef public tuple lacking
-    cdef public tuple lost_because
+    cdef public tuple lost_because  # or None
     cdef public long long lost_ns
     cdef public Figures figures  # or None
     cdef public long long won_ns

@@ -95,7 +95,9 @@ cdef class Fleet:
     @cython.locals(owing=Py_ssize_t)
     cdef bint _full(self, Link link) except -1
 
-    @cython.locals(came=bytes, line=bytes, ballot=Ballot, start=Py_ssize_t, end=Py_ssize_t, size=Py_ssize_t)
+    @cython.locals(
+        came=bytes, line=bytes, ballot=Ballot, command=Command, start=Py_ssize_t, end=Py_ssize_t, size=Py_ssize_t
+    )
     cdef _feed(self, Link link, data)
 
     cdef Py_ssize_t _push(self, Link link, bytes came, Py_ssize_t start) except -1
