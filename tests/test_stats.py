@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from support.faces import PATIENCE, Face, ask, await_true
 from support.forked import in_child
 
-from redlatch import AlreadyHeld, ClientClosed, ConfigurationError, Histogram, LockLost, QuorumUnavailable
+from redlatch import (
+    AlreadyHeld,
+    ClientClosed,
+    ConfigurationError,
+    Histogram,
+    LockLost,
+    Loss,
+    LossKind,
+    QuorumUnavailable,
+)
 from redlatch.stats import BUCKETS
 from redlatch.testing import embedded
 
@@ -79,7 +88,7 @@ def test_a_lock_that_is_left_to_run_out_counts_as_lost_once(connect: Face, three
     lock = client.lock(name, ttl=0.2)
     assert lock.acquire()
     # As the lock of a transaction whose commit is in doubt.
-    lock._report_loss("the commit is in doubt")
+    lock._report_loss(Loss(LossKind.OTHER, "the commit is in doubt"))
     await_true(lambda: not lock.remaining())
     with pytest.raises(LockLost):
         lock.release()
