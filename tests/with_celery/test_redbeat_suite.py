@@ -1,6 +1,6 @@
 """RedBeat's own test suite with this package's scheduler, on a real server.
 
-The suite is in RedBeat's source distribution, which `make test` downloads. docs/celery.md lists the tests that are left
+The suite is in RedBeat's source distribution, which `make test-all` downloads. docs/celery.md lists the tests that are left
 out, with the reasons.
 """
 
@@ -71,6 +71,7 @@ def prepare(folder: Path) -> None:
     )
 
 
+@pytest.mark.slow("RedBeat's own suite")
 @pytest.mark.timeout(300)
 def test_redbeats_suite_passes_with_this_scheduler(
     implementation: impl.Implementation, url: str, tmp_path: Path
