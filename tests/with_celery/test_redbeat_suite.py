@@ -1,7 +1,7 @@
 """RedBeat's own test suite with this package's scheduler, on a real server.
 
-The suite is in RedBeat's source distribution, which `make test-all` downloads. docs/celery.md lists the tests that are left
-out, with the reasons.
+The suite is in RedBeat's source distribution, which `make test-all` downloads. docs/celery.md lists the tests that are
+left out, with the reasons.
 """
 
 from __future__ import annotations
