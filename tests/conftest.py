@@ -21,7 +21,7 @@ from support.masters import SERVERS, Farm, Keys
 from support.proxy import Proxy
 from support.restricted import restrict
 from support.secrecy import Scanner, scanning
-from support.selection import BUILDS, KINDS, LOOPS, select
+from support.selection import select
 
 # pytest finds these hooks in this module.
 from support.timelimit import (  # noqa: F401
@@ -78,7 +78,7 @@ def interruptible() -> Iterator[None]:
         signal.signal(number, signal.SIG_IGN)
 
 
-@pytest.fixture(params=BUILDS)
+@pytest.fixture(params=["c", "python"])
 def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> impl.Implementation:
     """Run the test with an implementation; clients made in the test use it."""
     chosen = implementation_named(request.param)
@@ -86,7 +86,7 @@ def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     return chosen
 
 
-@pytest.fixture(params=BUILDS, scope="module")
+@pytest.fixture(params=["c", "python"], scope="module")
 def build(request: pytest.FixtureRequest) -> impl.Implementation:
     """Return an implementation, for tests that hypothesis calls many times."""
     return implementation_named(request.param)
@@ -137,7 +137,7 @@ def fleet() -> Iterator[Callable[..., embedded.Masters]]:
         yield start
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=list(SERVERS))
 def server(request: pytest.FixtureRequest) -> str:
     """Return the program of each available server in turn."""
     program = SERVERS[request.param]
@@ -146,7 +146,7 @@ def server(request: pytest.FixtureRequest) -> str:
     return program
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=list(SERVERS))
 def server_kind(request: pytest.FixtureRequest) -> str:
     """Return the name of each available server kind in turn, for `Farm.urls`."""
     if SERVERS[request.param] is None:
@@ -154,7 +154,7 @@ def server_kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(params=LOOPS)
+@pytest.fixture(params=["threads", "asyncio", "uvloop"])
 def connect(request: pytest.FixtureRequest, implementation: impl.Implementation) -> Iterator[Face]:
     """Make clients of each face in turn. All are called the same way and closed after the test."""
     face = Face(request.param)

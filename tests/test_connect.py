@@ -35,6 +35,8 @@ from redlatch.votes.commands import Release, pack
 from redlatch.wire import scripting
 from redlatch.wire.connect import LONGEST_PAUSE, SOON, Connection, Dialler, dial
 
+pytestmark = pytest.mark.each_server
+
 PASSWORD = "s3cr3tpw"
 
 

@@ -19,6 +19,8 @@ from redlatch.votes import family_scripts as family
 from redlatch.votes import scripts
 from redlatch.votes.scripts import Script
 
+pytestmark = pytest.mark.each_server
+
 TTL, ALIVE = "600000", "60000"
 COMMAND = re.compile(r'redis\.p?call\("(\w+)"')
 

@@ -13,6 +13,8 @@ from support.faces import PATIENCE
 
 from redlatch import impl
 
+pytestmark = pytest.mark.each_build
+
 PATIENCE_NS = int(PATIENCE * 1e9)
 
 

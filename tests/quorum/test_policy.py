@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.builds import implementation_named
 
 from redlatch import Retry, impl
 from redlatch.errors import ConfigurationError
+
+pytestmark = pytest.mark.each_build
 
 MS = 1_000_000
 SECOND = 1000 * MS
@@ -23,10 +24,10 @@ def policies(implementation: impl.Implementation) -> ModuleType:
     return implementation.module("quorum.policy")
 
 
-@pytest.fixture(params=["c", "python"], scope="module")
-def build(request: pytest.FixtureRequest) -> ModuleType:
-    """The module in each build in turn, for tests that hypothesis calls many times."""
-    return implementation_named(request.param).module("quorum.policy")
+@pytest.fixture(scope="module")
+def build(build: impl.Implementation) -> ModuleType:
+    """The module, for tests that hypothesis calls many times."""
+    return build.module("quorum.policy")
 
 
 @given(attempt=st.integers(0, 10**6), chance=st.floats(0, 1, exclude_max=True))

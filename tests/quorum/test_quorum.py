@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.builds import implementation_named
 
 from redlatch import impl
+
+pytestmark = pytest.mark.each_build
 
 MS = 1_000_000
 SECOND = 1000 * MS
@@ -22,10 +23,10 @@ def module(implementation: impl.Implementation) -> ModuleType:
     return implementation.module("quorum.quorum")
 
 
-@pytest.fixture(params=["c", "python"], scope="module")
-def build(request: pytest.FixtureRequest) -> ModuleType:
-    """The module in each build in turn, for tests that hypothesis calls many times."""
-    return implementation_named(request.param).module("quorum.quorum")
+@pytest.fixture(scope="module")
+def build(build: impl.Implementation) -> ModuleType:
+    """The module, for tests that hypothesis calls many times."""
+    return build.module("quorum.quorum")
 
 
 def units_of(module: ModuleType) -> ModuleType:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hiredis import PushNotification, Reader, ReplyError
 from support.masters import SERVERS
-from support.selection import KINDS
+from support.selection import ALL
 
 from redlatch.testing import embedded
 from redlatch.testing.memory.keyspace import Keyspace
@@ -153,7 +153,7 @@ class Server:
         return replies
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=list(SERVERS) if ALL else ["valkey"])
 def call(request: pytest.FixtureRequest) -> Iterator[Callable[[int], Server]]:
     """Connect to a server of each kind in turn, in RESP2 or RESP3."""
     program = SERVERS[request.param]

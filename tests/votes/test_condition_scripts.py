@@ -15,6 +15,8 @@ from redlatch.votes import family_scripts, scripts
 from redlatch.votes.condition_scripts import DIGESTS, MOST_LEFT, OPEN, WAITS
 from redlatch.votes.scripts import Script
 
+pytestmark = pytest.mark.each_server
+
 ALIVE, KEEP, TTL = 60_000, 240_000, 60_000
 # Tickets, in the order of the waiters, and numbers of calls above them.
 A, B, C = 1_800_000_000_000_001, 1_800_000_000_000_002, 1_800_000_000_000_003

@@ -13,6 +13,8 @@ from redlatch.votes import family_scripts as family
 from redlatch.votes import scripts
 from redlatch.votes.scripts import Script
 
+pytestmark = pytest.mark.each_server
+
 MINE, OTHERS = "my-token", "another-token"
 LONG = "600000"
 ALIVE = "2500"

@@ -13,6 +13,8 @@ from redlatch.guard.settings import LONGEST_MAX_TTL
 from redlatch.testing import embedded
 from redlatch.votes import scripts
 
+pytestmark = pytest.mark.each_server
+
 MINE, OTHERS = "my-token", "another-token"
 NAMED = {
     "release": scripts.RELEASE,

@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 
 from redlatch import impl
 
+pytestmark = pytest.mark.each_build
+
 # The limit for an event that has happened already, or that the test itself causes.
 PATIENCE_NS = 10_000_000_000
 # More bytes than the two socket buffers of a pair hold.
