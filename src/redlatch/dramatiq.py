@@ -37,7 +37,7 @@ from dramatiq.rate_limits import RateLimiterBackend
 from .client import Client, Semaphore
 from .errors import LockLost, NotOwned
 from .locks.owner import of_threads, running_task
-from .loss import NO_LOSS
+from .loss import Loss, LossKind
 from .quorum.policy import Retry
 from .votes.units import SECOND
 from .wire.net import now_ns
@@ -185,7 +185,7 @@ class RedlatchBackend(RateLimiterBackend):
         except (LockLost, NotOwned) as error:
             # A renewed slot has reported its loss already.
             if slot._upkeep is None:
-                slot._report_loss(error.reason if isinstance(error, LockLost) else NO_LOSS)
+                slot._report_loss(error.reason if isinstance(error, LockLost) else Loss(LossKind.OTHER, ""))
             return False
         return True
 

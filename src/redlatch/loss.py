@@ -53,7 +53,3 @@ class Loss(str):
 
     def __reduce__(self) -> tuple[type[Loss], tuple[LossKind, str]]:
         return Loss, (self.kind, str(self))
-
-
-# No loss.
-NO_LOSS = Loss(LossKind.OTHER, "")

@@ -92,18 +92,18 @@ class Host:
 
     def quorum(self, **numbers: Any) -> Any:
         """Return the quorum of a client that takes time, random numbers and tokens from this process."""
-        policies = impl.current.module("quorum.quorum")
+        quorums = impl.current.module("quorum.quorum")
         host = self
 
         class HostClock(impl.current.module("votes.units").Clock):  # type: ignore[misc]
             def now(self) -> int:
                 return host.read_clock_of_client()
 
-        return policies.Quorum(
+        return quorums.Quorum(
             clock=HostClock(),
             random=random.Random(self.world.chance.random()).random,
             tokens=impl.current.module("quorum.tokens").Tokens(self.draw_tokens),
-            fences=policies.Fences(self.read_wall),
+            fences=quorums.Fences(self.read_wall),
             **numbers,
         )
 

@@ -33,15 +33,15 @@ class World:
         return self.quorum.queues
 
     def quorum_of(self, build: impl.Implementation, masters: tuple[str, ...], **options: Any) -> Any:
-        policies = build.module("quorum.quorum")
+        quorums = build.module("quorum.quorum")
         if "tenure" in options or "count" in options:
             kinds = [option for option in ("tenure", "count") if option in options]
-            options["handoff"] = policies.Handoff(**{option: options.pop(option) for option in kinds})
-        return policies.Quorum(
+            options["handoff"] = quorums.Handoff(**{option: options.pop(option) for option in kinds})
+        return quorums.Quorum(
             masters=masters,
             drift_factor=0.01,
             attempt_ns=None,
-            retry=policies.Retry(),
+            retry=quorums.Retry(),
             clock=self.play.quorum.clock,
             random=lambda: 0.5,
             tokens=self.play.quorum.tokens,

@@ -62,22 +62,22 @@ class Play:
         self.watches: ModuleType = build.module("quorum.waiting.watches")
         self.claims: ModuleType = build.module("quorum.claim")
         self.holds: ModuleType = build.module("quorum.hold")
-        self.policies = policies = build.module("quorum.quorum")
+        self.quorums = quorums = build.module("quorum.quorum")
         self.masters = masters
         self.now = BEGINNING
         self.chance = chance
         self.tokens = (b"token-%d" % number for number in itertools.count(1))
         self.effects: list[Any] = []
         self.rest = ""
-        self.quorum = policies.Quorum(
+        self.quorum = quorums.Quorum(
             masters=tuple(f"master-{index}:6379" for index in range(masters)),
             drift_factor=0.01,
             attempt_ns=None,
-            retry=policies.Retry(),
+            retry=quorums.Retry(),
             clock=clock_of(build, lambda: self.now),
             random=lambda: self.chance,
             tokens=build.module("quorum.tokens").Tokens(lambda: [next(self.tokens)]),
-            fences=policies.Fences(lambda: 1000),
+            fences=quorums.Fences(lambda: 1000),
             patience_ns=patience_ns,
         )
         self.plain = build.module("quorum.kinds.plain").PLAIN

@@ -96,8 +96,7 @@ def holds_of(locks: Sequence[Core]) -> list[Any]:
 def those_held(elements: list[Any], held: object) -> list[Any]:
     """Return the elements, with None in place of each lock whose hold is not in the state `held`."""
     found: list[Any] = []
-    for element in elements:
-        lock = element
+    for lock in elements:
         found.append(None if lock is None or lock._hold.state != held else lock)
     return found
 

@@ -47,7 +47,7 @@ class Shared(Generic[AnyDriver]):
 
     Args:
         driver: runs the generators.
-        quorum: the numbers of the algorithm.
+        quorum: the settings and the state of the client, for the algorithm.
         wait_release: whether leaving a ``with`` waits for a quorum's answer to the release.
         on_lost: called with the lock and the reason when a lock is lost; None logs a warning.
         no_scripts: why the client has no locks that need scripts; "" if it has them.
@@ -234,7 +234,7 @@ class BaseLock(Core):
     def _loss(self) -> LockLost:
         """Return the error for the loss of this lock."""
         quorum, upkeep = self._shared.quorum, self._upkeep
-        reason = (upkeep.reason if upkeep is not None else None) or why_gone(self._hold) or None
+        reason = (upkeep.reason if upkeep is not None else None) or why_gone(self._hold)
         if reason is None and was_released(quorum, self._hold):
             reason = RELEASED
         if reason is None and not quorum.released_ns and quorum.doubts.cover(self._hold.lease.asked_ns):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from redis.exceptions import AuthenticationError, NoPermissionError
 
 from redlatch.errors import RETRY_AFTER, LockLost, MasterQuarantined, QuorumUnavailable
-from redlatch.loss import NO_LOSS, Loss
+from redlatch.loss import Loss
 from redlatch.quorum.losses import FORGOTTEN, RAN_OUT, RELEASED
 
 from ..votes.ballot import Ballot
@@ -129,12 +129,12 @@ def why_lost(quorum: Quorum, hold: Hold, late: bool) -> Loss:
     return (why_gone(hold) or RAN_OUT) if late else FORGOTTEN
 
 
-def why_gone(hold: Hold) -> Loss:
-    """Return the loss of a lease if it is known; `NO_LOSS` if it may have run out, and nobody asked for it."""
+def why_gone(hold: Hold) -> Loss | None:
+    """Return the loss of the lease if it is known; None if it may just have run out."""
     if hold.lost_because is None:
-        return NO_LOSS
+        return None
     token, why = hold.lost_because
-    return why if token is hold.lease.token else NO_LOSS
+    return why if token is hold.lease.token else None
 
 
 def no_quorum(

@@ -66,12 +66,12 @@ class LateReleases:
         """Try what is due for the last time."""
         self._retry(now_ns())
 
-    def _retry(self, now_ns: int) -> None:
-        self._done = {claim: until_ns for claim, until_ns in self._done.items() if now_ns < until_ns}
+    def _retry(self, began_ns: int) -> None:
+        self._done = {claim: until_ns for claim, until_ns in self._done.items() if began_ns < until_ns}
         for claim, until_ns in list(self._due.items()):
             # The next time it is the last one: each row may have another lock.
             del self._due[claim]
-            if now_ns >= until_ns:
+            if began_ns >= until_ns:
                 continue
             try:
                 released = self._release(*claim)

@@ -22,8 +22,8 @@ class Waiter:
     def __init__(self, play: Play) -> None:
         self.play = play
         self.wall = NOW_US
-        policies = play.build.module("quorum.quorum")
-        self.quorum = play.quorum = policies.Quorum(
+        quorums = play.build.module("quorum.quorum")
+        self.quorum = play.quorum = quorums.Quorum(
             masters=play.quorum.masters,
             drift_factor=0.01,
             attempt_ns=None,
@@ -31,7 +31,7 @@ class Waiter:
             clock=play.quorum.clock,
             random=play.quorum.random,
             tokens=play.quorum.tokens,
-            fences=policies.Fences(lambda: self.wall),
+            fences=quorums.Fences(lambda: self.wall),
         )
         self.kind = play.build.module("quorum.kinds.fair").Fair(KEY)
         self.hold = play.holds.Hold(NAME, KEY, self.kind)

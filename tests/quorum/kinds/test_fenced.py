@@ -126,17 +126,17 @@ def test_a_lease_reserves_numbers_for_waiters_unless_the_numbers_are_ahead_of_th
 
 
 def test_without_hand_offs_no_numbers_are_reserved(fenced: Play, implementation: impl.Implementation) -> None:
-    policies, old = implementation.module("quorum.quorum"), fenced.quorum
-    fenced.quorum = policies.Quorum(
+    quorums, old = implementation.module("quorum.quorum"), fenced.quorum
+    fenced.quorum = quorums.Quorum(
         masters=old.masters,
         drift_factor=0.01,
         attempt_ns=None,
-        retry=policies.Retry(),
+        retry=quorums.Retry(),
         clock=old.clock,
         random=old.random,
         tokens=old.tokens,
         fences=old.fences,
-        handoff=policies.Handoff(tenure=0),
+        handoff=quorums.Handoff(tenure=0),
     )
     waits_behind(fenced, implementation)
     _, first = begun(fenced)

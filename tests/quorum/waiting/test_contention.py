@@ -55,18 +55,18 @@ def test_pushes_that_another_thread_reads_while_a_watch_begins_end_it(
 ) -> None:
     # Another thread of the client drives the sockets meanwhile; here its part runs when the random number is drawn.
     play = Play(3, build=implementation)
-    policies = implementation.module("quorum.quorum")
+    quorums = implementation.module("quorum.quorum")
 
     def chance() -> float:
         for index in told:
             play.queues.watches.changed(index, KEY)
         return 0.5
 
-    quorum = play.quorum = policies.Quorum(
+    quorum = play.quorum = quorums.Quorum(
         masters=play.quorum.masters,
         drift_factor=0.01,
         attempt_ns=None,
-        retry=policies.Retry(),
+        retry=quorums.Retry(),
         clock=play.quorum.clock,
         random=chance,
         tokens=play.quorum.tokens,

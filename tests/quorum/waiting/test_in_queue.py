@@ -18,7 +18,7 @@ def test_an_acquire_that_meets_a_head_that_leaves_asks_the_masters(
 ) -> None:
     # Another thread leaves while this one reads the clock for the first, second or third time.
     world = World(implementation)
-    policies, looked = implementation.module("quorum.quorum"), iter(range(1, 1000))
+    quorums, looked = implementation.module("quorum.quorum"), iter(range(1, 1000))
 
     def now() -> int:
         if next(looked) == moment:
@@ -26,11 +26,11 @@ def test_an_acquire_that_meets_a_head_that_leaves_asks_the_masters(
             head.free()
         return BEGINNING
 
-    quorum = world.quorum = policies.Quorum(
+    quorum = world.quorum = quorums.Quorum(
         masters=world.quorum.masters,
         drift_factor=0.01,
         attempt_ns=None,
-        retry=policies.Retry(),
+        retry=quorums.Retry(),
         clock=clock_of(implementation, now),
         random=lambda: 0.5,
         tokens=world.quorum.tokens,
