@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 from operate.test_mover import TTL, mover, use
+from support.faces import await_true, wins
 
 from redlatch import Client, ConfigurationError
 from redlatch.drivers.arrivals import DIAL_TIMEOUT
@@ -21,8 +24,10 @@ from redlatch.guard.marker import MARKER
 from redlatch.guard.settings import DEFAULT_GUARD
 from redlatch.masters.listed import masters_of
 from redlatch.testing import embedded
-from redlatch.wire.connect import Connection, dial
+from redlatch.wire.connect import Connection, Dialler, dial
 from redlatch.wire.engine import Fleet
+
+Fleets = Callable[..., embedded.Masters]
 
 
 @pytest.fixture(scope="module")
@@ -182,3 +187,40 @@ def test_next_must_be_other_masters_and_needs_a_guard(urls: list[str]) -> None:
         Client(urls[:2], next=[])
     with pytest.raises(ConfigurationError, match="next: sentinel:g is in both lists"):
         Client("redis+sentinel://127.0.0.1:1/g", next="redis+sentinel://127.0.0.1:2/g")
+
+
+@pytest.fixture
+def slow_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a thread that connects sleep just after it has started a dialling thread, as on a busy machine."""
+    start = Dialler.start
+
+    def start_and_sleep(*given: Any) -> None:
+        start(*given)
+        if threading.current_thread() is threading.main_thread():
+            time.sleep(0.2)
+
+    monkeypatch.setattr(Dialler, "start", start_and_sleep)
+
+
+def test_a_left_master_is_looked_at_again_though_it_answered_before_dialling_returned(
+    fleet: Fleets, slow_starts: None
+) -> None:
+    one, other = ([url] for url in fleet(2).urls)
+    use(one)
+    mover(one, other).run()
+    with Client(one, ttl=TTL) as client:
+        assert not wins(client.lock("job"))
+        mover(other, one).run()
+        await_true(lambda: wins(client.lock("job")))
+
+
+def test_a_new_master_is_looked_at_again_though_it_answered_before_dialling_returned(
+    fleet: Fleets, slow_starts: None
+) -> None:
+    one, other = ([url] for url in fleet(2).urls)
+    use(one)
+    with Client(one, next=other, ttl=TTL) as client:
+        with client.lock("job"):
+            pass
+        mover(one, other).run()
+        await_true(lambda: wins(client.lock("job")))

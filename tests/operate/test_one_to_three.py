@@ -57,14 +57,15 @@ class Program:
         self._thread.join()
 
 
-def of_redis_py(url: str) -> Callable[[Program], None]:
-    server = redis.Redis.from_url(url)
+@contextmanager
+def of_redis_py(url: str) -> Iterator[Callable[[Program], None]]:
+    with redis.Redis.from_url(url) as server:
 
-    def use(program: Program) -> None:
-        with server.lock("report", timeout=TTL, sleep=0.005):
-            program.work()
+        def use(program: Program) -> None:
+            with server.lock("report", timeout=TTL, sleep=0.005):
+                program.work()
 
-    return use
+        yield use
 
 
 def of(client: Client) -> Callable[[Program], None]:
@@ -117,10 +118,11 @@ def test_row_66_the_steps_of_the_page_and_the_way_back_from_each(servers: tuple[
     one, three = servers
     with Client(one, ttl=TTL) as first, Client(one, next=three, ttl=TTL) as both:
         # Step 1: old and new code side by side, and the way back.
-        with running(of_redis_py(one), of(first)) as programs:
-            assert all_go_on(programs)
-        with running(of_redis_py(one)) as programs:
-            assert all_go_on(programs)
+        with of_redis_py(one) as old:
+            with running(old, of(first)) as programs:
+                assert all_go_on(programs)
+            with running(old) as programs:
+                assert all_go_on(programs)
         # Step 2: some have both lists, and some only the old one.
         with running(of(first), of(both)) as programs:
             assert all_go_on(programs)

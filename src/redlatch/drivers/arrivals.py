@@ -1,6 +1,7 @@
 """What other threads deliver to a driver, and what the drivers dial with.
 
-A dialling thread delivers a connection, or why there is none. A listener delivers that a master was replaced.
+A dialling thread delivers a connection, or why there is none. A listener delivers that a master was replaced. A thread
+that connects the client delivers None: begin to dial. So all that changes connections has one thread at a time.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ DIAL_TIMEOUT = 2.0
 GRACE = 0.25
 
 Outcome = Connection | Exception
-Arrival = Outcome | Switch
+Arrival = Outcome | Switch | None
 Deliver = Callable[[int, Arrival], None]
 MakeDialler = Callable[[list[Master], float, Deliver, Deliver, bool], Any]
 MakeGuard = Callable[[Callable[[int, int], None]], Admissions]

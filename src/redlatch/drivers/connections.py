@@ -94,6 +94,7 @@ class Connections(Belongings):
     def start(self) -> None:
         """Begin to dial every master that is not dialled yet; outcomes may be delivered before this returns.
 
+        Only the thread that takes arrivals calls this: an outcome that another one took meanwhile would be forgotten.
         After an interrupt the next call may dial a master twice; `arrive` closes the second connection.
         """
         while (index := len(self._dialled)) < len(self._masters):
@@ -185,7 +186,9 @@ class Connections(Belongings):
         report_lost_releases(self.fleet.lost, self._doubts, self._clock.now())
 
     def arrive(self, index: int, outcome: Arrival) -> bool:
-        """Take the outcome of dialling a master: adopt its connection, or note why it has no vote; or take a switch.
+        """Take the outcome of dialling a master: adopt its connection, or note why it has no vote.
+
+        It may also be a switch, or None, with which `start` begins.
 
         The guard may let a connection wait until it has seen the other masters. An error in here becomes the cause for
         which this master has no vote.
@@ -195,7 +198,9 @@ class Connections(Belongings):
         """
         doubted_ns = self._doubts.until_ns
         try:
-            if isinstance(outcome, Switch):
+            if outcome is None:
+                self.start()
+            elif isinstance(outcome, Switch):
                 self._switch(index, outcome)
             else:
                 self._take(index, outcome)

@@ -181,7 +181,7 @@ class MovingConnections(Connections):
 
     def arrive(self, index: int, outcome: Arrival) -> bool:
         """Take what was delivered for a master of any list (see `STRIDE`)."""
-        own = index - self._base
+        own = index if outcome is None else index - self._base
         if 0 <= own < len(self._masters):
             return super().arrive(own, outcome)
         doubted_ns = self._doubts.until_ns

@@ -181,7 +181,7 @@ class Driver(Session):
                 # `close` ran meanwhile and found no fleet to close.
                 if self._standing.closed:
                     self._connections.close()
-            self._connections.start()
+        self.deliver(0, None)
         wait = 2 * DIAL_TIMEOUT if all_of_them else GRACE
         self._watchers.wait(self._connections.is_quorate, self._clock.now() + int(2 * DIAL_TIMEOUT * SECOND))
         self._watchers.wait(self._connections.is_complete, self._clock.now() + int(wait * SECOND))
