@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
+from support.faces import PATIENCE
 
 from redlatch import ConfigurationError, sql
 from redlatch.sql.clients import OnDatabase
+
+from .conftest import FindUrl, SqlFace
 
 
 @pytest.mark.parametrize(
@@ -53,3 +59,38 @@ def test_a_fair_lock_is_refused_in_every_way() -> None:
 
 def test_both_clients_stand_on_it() -> None:
     assert issubclass(sql.Client, OnDatabase) and issubclass(sql.AsyncClient, OnDatabase)
+
+
+class SlowToClose(sqlite3.Connection):
+    """A connection that takes a moment to close."""
+
+    still_open = 0
+
+    def close(self) -> None:
+        SlowToClose.still_open += 1
+        time.sleep(0.2)
+        super().close()
+        SlowToClose.still_open -= 1
+
+
+def test_when_close_returns_the_connection_is_closed(connect: SqlFace, with_table: FindUrl, name: str) -> None:
+    """The advice before a fork is to close the client."""
+    url = with_table("sqlite")
+    client = connect(sa.create_engine(url, connect_args={"factory": SlowToClose}))
+    lock = client.lock(name)
+    assert lock.acquire(timeout=PATIENCE)
+    lock.release()
+    assert client.raw._dial.is_open()
+    client.close()
+    assert (client.raw._dial.is_open(), SlowToClose.still_open) == (False, 0)
+
+
+def test_close_does_not_wait_longer_than_its_timeout(connect: SqlFace, with_table: FindUrl, name: str) -> None:
+    client = connect(with_table("sqlite"))
+    lock = client.lock(name)
+    assert lock.acquire(timeout=PATIENCE)
+    lock.release()
+    # As while a database does not answer a client that connects.
+    with client.raw._dial._opening:
+        client.close(timeout=0.05)
+        assert client.raw._dial.is_open()

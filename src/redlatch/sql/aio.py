@@ -101,3 +101,9 @@ class AsyncClient(OnDatabase, aio.AsyncClient):
             QuorumUnavailable: the database cannot be reached, or refuses.
         """
         await asyncio.to_thread(make_table, self._database, self._settings)
+
+    async def close(self, release: bool = False, timeout: float = 1.0) -> None:
+        """As for `redlatch.AsyncClient`. Besides, wait until the database's connection is closed, at most `timeout`."""
+        await super().close(release, timeout)
+        for pause in self._closes(timeout):
+            await asyncio.sleep(pause)

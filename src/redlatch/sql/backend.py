@@ -92,6 +92,9 @@ class Translator:
         life: of the server. Also an attribute.
         doubt: why locks of the former connection may be gone; "" for no doubt. Also an attribute.
         file: that the connection has open; None if it leads to a server.
+
+    Attributes:
+        closed: whether the connection was closed.
     """
 
     def __init__(
@@ -119,6 +122,7 @@ class Translator:
         self._too_many = False
         # Until when the whole file of SQLite counts as locked.
         self._busy_ns = 0
+        self.closed = False
         self._scripts: dict[bytes, Callable[[list[bytes]], bytes]] = {
             RELEASE.sha: self._release,
             EXTEND.sha: self._extend,
@@ -222,7 +226,10 @@ class Translator:
         except DBAPIError as error:
             logger.info("%s; locks whose release had failed stay until their ttl ends", text_of(error))
         finally:
-            self._connection.close()
+            try:
+                self._connection.close()
+            finally:
+                self.closed = True
 
     # --- commands ----------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -102,3 +103,9 @@ class Client(OnDatabase, client.Client):
             QuorumUnavailable: the database cannot be reached, or refuses.
         """
         make_table(self._database, self._settings)
+
+    def close(self, release: bool = False, timeout: float = 1.0) -> None:
+        """As for `redlatch.Client`. Besides, wait until the database's connection is closed, at most `timeout`."""
+        super().close(release, timeout)
+        for pause in self._closes(timeout):
+            time.sleep(pause)

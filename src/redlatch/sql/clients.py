@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -21,7 +22,9 @@ from redlatch.sql.database import Database
 from redlatch.sql.dialling import DatabaseDial
 from redlatch.sql.settings import SHEDLOCK, Settings
 from redlatch.sql.shedlock import NAME_LENGTH, is_shedlock_name
+from redlatch.votes.units import SECOND
 from redlatch.wire.connect import Dialler
+from redlatch.wire.net import now_ns
 from redlatch.wire.transactions import FAMILY
 
 Source = str | URL | Engine | AsyncEngine
@@ -32,6 +35,9 @@ DEFAULT_RETRY = Retry(0.01, 0.25)
 # A commit takes as long as the disk, and no other master waits for it.
 DEFAULT_ATTEMPT = 2.0
 
+# How long `close` waits before it looks again whether the connection is closed, in seconds.
+CLOSING_PAUSE = 0.001
+
 
 class OnDatabase(BaseClient):
     """A client whose only master is a database."""
@@ -40,12 +46,14 @@ class OnDatabase(BaseClient):
     _labels = False
 
     _database: Database
+    _dial: DatabaseDial
     _settings: Settings
 
     def _choose(self, database: object, table: str | None, mode: str, dialect: str, owner: str | None) -> None:
         """Set the database and the settings; call this before `BaseClient.__init__`."""
         self._database = Database(database)
         self._settings = Settings.of(self._database.family, table, mode, dialect, owner_name(owner))
+        self._dial = DatabaseDial(self._settings, self._database)
 
     def _wakeups(self, wakeups: Wakeups) -> Wakeups:
         """Return how waiters learn of a release: only PostgreSQL notifies them."""
@@ -56,7 +64,14 @@ class OnDatabase(BaseClient):
 
     @property
     def _dialler(self) -> Callable[..., Any]:
-        return partial(Dialler, connect=DatabaseDial(self._settings, self._database))
+        return partial(Dialler, connect=self._dial)
+
+    def _closes(self, timeout: float) -> Iterator[float]:
+        """Yield pauses until the thread of the connection has closed it, for at most so many seconds."""
+        until_ns = now_ns() + int(timeout * SECOND)
+        # A child has only its parent's connection, and no thread that could close it.
+        while self._dial.is_open() and now_ns() < until_ns and not self._driver.forked and not sys.is_finalizing():
+            yield CLOSING_PAUSE
 
     def _no_scripts(self) -> str:
         return f"a database has plain, fenced and re-entrant locks; {FAMILY} need a server of Redis or Valkey"

@@ -89,6 +89,8 @@ class DatabaseDial:
         self._settings = settings
         self._history = History(database.address, settings.by_session)
         self._opening = threading.Lock()
+        # Of the connections that may still be open.
+        self._backends: list[Translator] = []
         self._said_polling = False
         self._sessions = itertools.count(1)
         # The last one that was opened; None if the database is a server.
@@ -123,11 +125,17 @@ class DatabaseDial:
         if not self._opening.acquire(blocking=False):
             raise BackendLost("the last attempt to connect has not ended yet")
         try:
-            return self._open(database, tracking)
+            backend = self._open(database, tracking)
+            self._backends = [each for each in self._backends if not each.closed] + [backend]
+            return backend
         except DBAPIError as error:
             raise BackendLost(text_of(error)) from error
         finally:
             self._opening.release()
+
+    def is_open(self) -> bool:
+        """Return whether a connection is open or being opened. After the end of the client none is opened any more."""
+        return self._opening.locked() or not all([backend.closed for backend in self._backends])
 
     def _open(self, database: Database, tracking: bool) -> Translator:
         if database.family == "sqlite":
