@@ -35,6 +35,7 @@ from .locks.options import (
 )
 from .locks.owner import TaskTicket, coroutine_function, made_in_this_task, running_task
 from .locks.readwrite import RWLock
+from .locks.recovering import recovering_task
 from .locks.reentrant import AsyncRLock
 from .locks.scope import LossScope
 from .quorum.claim import SEVERAL
@@ -549,17 +550,12 @@ class AsyncClient(BaseClient):
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
         batch = Batch(self._shared, self._locks_on(AsyncLock, names, ttl, group))
-        try:
+
+        async def acquire() -> list[AsyncLock | None]:
             await self._driver.run(batch.acquiring())
             return batch.won()
-        except BaseException:
-            try:
-                batch.undo()
-            except BaseException:
-                # An interrupt.
-                batch.undo()
-                raise
-            raise
+
+        return await recovering_task(acquire, batch.undo)
 
     async def release_many(self, locks: Iterable[AsyncLock | None], wait: bool = True) -> list[bool]:
         """Release many locks in one round trip.
@@ -579,11 +575,7 @@ class AsyncClient(BaseClient):
         """
         batch = Batch(self._shared, locks)
         steps = batch.releasing(wait)
-        try:
-            await self._driver.run(steps)
-        except BaseException as error:
-            batch.resend_release(error)
-            raise
+        await recovering_task(lambda: self._driver.run(steps), batch.resend_release)
         return batch.verdicts()
 
     async def extend_many(self, locks: Iterable[AsyncLock | None], ttl: float | None = None) -> list[bool]:

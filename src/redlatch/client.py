@@ -26,6 +26,7 @@ from .locks.multi import MultiLock
 from .locks.options import SLOTS, Masters, Options, PlainOptions, Wakeups, check_permits, distinct, spelled_out
 from .locks.owner import made_in_this_thread, of_threads
 from .locks.readwrite import RWLock
+from .locks.recovering import recovering
 from .locks.reentrant import RLock
 from .quorum.claim import SEVERAL
 from .quorum.policy import Handoff, Retry
@@ -541,17 +542,12 @@ class Client(BaseClient):
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
         batch = Batch(self._shared, self._locks_on(Lock, names, ttl, group))
-        try:
+
+        def acquire() -> list[Lock | None]:
             self._driver.run(batch.acquiring())
             return batch.won()
-        except BaseException:
-            # This is not in a function of its own, as in `Lock.acquire`.
-            try:
-                batch.undo()
-            except BaseException:
-                batch.undo()
-                raise
-            raise
+
+        return recovering(acquire, batch.undo)
 
     def release_many(self, locks: Iterable[Lock | None], wait: bool = True) -> list[bool]:
         """Release many locks in one round trip.
@@ -575,7 +571,7 @@ class Client(BaseClient):
             batch = Batch(self._shared, locks, drawn)
             self._driver.run(batch.releasing(wait))
         except BaseException as error:
-            # This is not in a function of its own, as in `Lock.acquire`.
+            # `recovering` says why this is repeated, and why it stands here.
             try:
                 resend_release(self._shared, batch, locks, drawn, error)
             except BaseException:

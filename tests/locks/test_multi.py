@@ -72,13 +72,13 @@ def test_an_extension_that_finds_a_name_lost_raises_and_extends_the_others(conne
 def test_an_interrupt_after_the_names_were_won_leaves_none(client: Any, url: str, name: str) -> None:
     multi = client.multi_lock([f"{name}-1", f"{name}-2"])
 
-    def struck() -> bool:
+    def struck(batch: object) -> bool:
         raise KeyboardInterrupt
 
-    multi._all_held = struck
+    multi._won = struck
     with pytest.raises(KeyboardInterrupt):
         multi.acquire()
-    del multi._all_held
+    del multi._won
     assert multi.acquire(timeout=30)
     multi.release()
 

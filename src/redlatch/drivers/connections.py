@@ -68,16 +68,15 @@ class Connections(Belongings):
     ) -> None:
         super().__init__(clock, standing)
         self.quorum = quorum
-        self.room = 0  # for how many masters the fleet must have room, if they are more
+        self.room = 0  # for how many masters the fleet must have room at least
         self.untried = set(range(len(masters)))  # masters whose first dialling has no outcome yet
         self._misconfigured: dict[int, ConfigurationError] = {}  # by master
         self._make_fleet = make_fleet
         self._masters = masters
         self._dialled: list[int] = []
         self._log = MasterLog(masters, quorum, tracking)
-        self._guard = (
-            None if guard is None else guard(partial(report_set_back, masters))
-        )  # it does not know this object
+        # It does not know this object.
+        self._guard = None if guard is None else guard(partial(report_set_back, masters))
         self._tried: set[int] = set()  # masters that were dialled, with whatever outcome
         self._doubts = Doubts() if doubts is None else doubts
         self._backoff = Backoff()
@@ -85,7 +84,7 @@ class Connections(Belongings):
         self._switches = Switches(masters, deliver)
 
     def make_fleet(self) -> Any:
-        """Make the fleet, without connections, and return it."""
+        """Make the fleet, without connections."""
         guarded, addresses = self._guard is not None, [master.address for master in self._masters]
         self.fleet = self._make_fleet(addresses, self.quorum, self._clock, guarded, self.room)
         disown_at_fork(self)
@@ -94,8 +93,8 @@ class Connections(Belongings):
     def start(self) -> None:
         """Begin to dial every master that is not dialled yet; outcomes may be delivered before this returns.
 
-        Only the thread that takes arrivals calls this: an outcome that another one took meanwhile would be forgotten.
-        After an interrupt the next call may dial a master twice; `arrive` closes the second connection.
+        Only the thread that takes arrivals calls this. After an interrupt the next call may dial a master twice; then
+        `arrive` closes the second connection.
         """
         while (index := len(self._dialled)) < len(self._masters):
             self._dial(index)
@@ -186,12 +185,10 @@ class Connections(Belongings):
         report_lost_releases(self.fleet.lost, self._doubts, self._clock.now())
 
     def arrive(self, index: int, outcome: Arrival) -> bool:
-        """Take the outcome of dialling a master: adopt its connection, or note why it has no vote.
+        """Take the outcome of dialling a master: adopt its connection, or note why it has no vote; or take a switch.
 
-        It may also be a switch, or None, with which `start` begins.
-
-        The guard may let a connection wait until it has seen the other masters. An error in here becomes the cause for
-        which this master has no vote.
+        None has `start` begin. The guard may let a connection wait until it has seen the other masters. An error in
+        here becomes the cause for which this master has no vote.
 
         Returns:
             Whether leases have come into doubt, so that they must be verified.
@@ -211,7 +208,6 @@ class Connections(Belongings):
         return self._doubts.until_ns != doubted_ns
 
     def _switch(self, index: int, switch: Switch) -> None:
-        """Close the connection to a master that the sentinels have replaced."""
         if switch.moved:
             self._dialler.hurry(index)
         cause = self._switches.cause_to_leave(index)
@@ -301,8 +297,7 @@ class Connections(Belongings):
         first = index in self.untried
         if isinstance(outcome, Connection):
             if self.standing.closed or self.fleet.links[index].up:  # it was dialled twice, after an interrupt
-                outcome.sock.close()
-                return
+                return outcome.sock.close()
             if outcome.sock.fileno() < 0:  # an interrupt struck while it was adopted, and its socket is gone
                 self._dial(index)
                 return

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from ..config import seconds_of
 from ..errors import ConfigurationError
 from .lock import BaseLock
+from .recovering import recovering, recovering_task
 
 # The suffix of the key. The digest of the name follows if there is one.
 SUFFIX = b"\0cond"
@@ -93,22 +94,17 @@ class Condition(BaseCondition):
         seconds = seconds_of("timeout", timeout)
         self._lock.check()
         driver, waiter = self._driver, self._queue.waiter()
-        try:
+
+        def wait() -> bool:
             driver.run(waiter.entering())
             self._lock.release()
             called = bool(driver.run(driver.awaiting_call(waiter, seconds)))
             self._lock._acquire_again(waiter.claim)
             if called:
                 driver.leave_condition(waiter, waiter.used())
-        except BaseException:
-            # This is not in a function of its own, as in `Lock.acquire`.
-            try:
-                driver.leave_condition(waiter, 0)
-            except BaseException:
-                driver.leave_condition(waiter, 0)
-                raise
-            raise
-        return called
+            return called
+
+        return recovering(wait, lambda _: driver.leave_condition(waiter, 0))
 
     def notify(self, n: int = 1) -> None:
         """Call waiters: they go on when they have the lock, one after another.
@@ -165,22 +161,17 @@ class AsyncCondition(BaseCondition):
         seconds = seconds_of("timeout", timeout)
         self._lock.check()
         driver, waiter = self._driver, self._queue.waiter()
-        try:
+
+        async def wait() -> bool:
             await driver.run(waiter.entering())
             await self._lock.release()
             called = bool(await driver.run(driver.awaiting_call(waiter, seconds)))
             await self._lock._acquire_again(waiter.claim)
             if called:
                 driver.leave_condition(waiter, waiter.used())
-        except BaseException:
-            try:
-                driver.leave_condition(waiter, 0)
-            except BaseException:
-                # An interrupt.
-                driver.leave_condition(waiter, 0)
-                raise
-            raise
-        return called
+            return called
+
+        return await recovering_task(wait, lambda _: driver.leave_condition(waiter, 0))
 
     async def notify(self, n: int = 1) -> None:
         """Call waiters: they go on when they have the lock, one after another.

@@ -11,6 +11,7 @@ from ..config import seconds_of
 from ..errors import ConfigurationError
 from ..quorum.hold import Hold
 from .lock import Shared
+from .recovering import recovering, recovering_task
 
 # The suffix of the key. It makes the latch independent of a lock with the same name.
 SUFFIX = b"\0latch"
@@ -84,16 +85,7 @@ class Latch(BaseLatch):
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
         driver, use = self._shared.driver, self._use()
-        try:
-            driver.run(use.counting())
-        except BaseException:
-            # This is not in a function of its own, as in `Lock.acquire`.
-            try:
-                driver.take_back(use)
-            except BaseException:
-                driver.take_back(use)
-                raise
-            raise
+        recovering(lambda: driver.run(use.counting()), lambda _: driver.take_back(use))
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the latch is open. The masters keep the latch while this waits.
@@ -139,16 +131,7 @@ class AsyncLatch(BaseLatch):
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
         driver, use = self._shared.driver, self._use()
-        try:
-            await driver.run(use.counting())
-        except BaseException:
-            try:
-                driver.take_back(use)
-            except BaseException:
-                # An interrupt.
-                driver.take_back(use)
-                raise
-            raise
+        await recovering_task(lambda: driver.run(use.counting()), lambda _: driver.take_back(use))
 
     async def wait(self, timeout: float | None = None) -> bool:
         """Wait until the latch is open. The masters keep the latch while this waits.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from ..config import timeout_of
-from ..errors import ClientClosed, LockError, LockLost
+from ..errors import LockError, LockLost
 from ..quorum.claim import HELD, SEVERAL
 from ..quorum.effects import Steps
 from .batch import Batch
@@ -16,6 +17,7 @@ from .driver import Driver
 from .leaving import leaves, may_leave
 from .lock import BaseLock, Shared, held_for, note_failure
 from .owner import TaskTicket, coroutine_function, made_in_this_task, made_in_this_thread, named
+from .recovering import recovering, recovering_task
 from .refusal import Refusal
 
 
@@ -71,12 +73,36 @@ class BaseMultiLock:
     def _timeout_of(self, blocking: bool, timeout: float | None) -> float | None:
         return self._timeout if timeout is None and blocking is True else timeout_of(timeout, blocking)
 
-    def _all_held(self) -> bool:
-        return all([lock._hold.state == HELD for lock in self._locks])
+    def _won(self, batch: Batch[Any]) -> bool:
+        won = all([lock._hold.state == HELD for lock in self._locks])
+        if won:
+            batch.begin_upkeep()
+        return won
 
     def _claims(self) -> list[tuple[Any, object]]:
         """Return each name's hold and the ticket of its current claim."""
         return [(lock._hold, lock._hold.ticket) for lock in self._locks]
+
+    def _resend_release(self, claims: list[tuple[Any, object]], error: BaseException) -> None:
+        """Have the release of every name go on without its caller.
+
+        This does not use `Batch.resend_release`, because an interrupt may come before the batch is made.
+
+        Args:
+            claims: what `_claims` returned before the release; empty if an interrupt came before that.
+            error: the exception that ended the release.
+
+        Raises:
+            LockLost: the client was closed and has released the names.
+        """
+        lost = None
+        for hold, ticket in claims or self._claims():
+            try:
+                self._shared.driver.resend_release(hold, ticket, error)
+            except LockLost as loss:
+                lost = lost or loss
+        if lost is not None:
+            raise lost
 
     # Returns whether the calling thread or task has made a ticket.
     _made_here: Callable[[object], bool]
@@ -120,20 +146,12 @@ class MultiLock(BaseMultiLock):
         """
         seconds = self._timeout_of(blocking, timeout)
         batch = Batch(self._shared, self._locks, ticket=threading.get_ident())
-        try:
+
+        def acquire() -> bool:
             self._shared.driver.run(self._acquiring(batch, seconds))
-            won = self._all_held()
-            if won:
-                batch.begin_upkeep()
-            return won
-        except BaseException:
-            # Not in a function: a second interrupt could arrive at its beginning, as in `Lock.acquire`.
-            try:
-                batch.undo()
-            except BaseException:
-                batch.undo()
-                raise
-            raise
+            return self._won(batch)
+
+        return recovering(acquire, batch.undo)
 
     def release(self, wait: bool = True) -> None:
         """Release all names. An interrupted release is still sent.
@@ -153,7 +171,7 @@ class MultiLock(BaseMultiLock):
             batch = Batch(self._shared, self._locks)
             self._shared.driver.run(batch.releasing(wait))
         except BaseException as error:
-            # Not in a function: a second interrupt could arrive at its beginning, as in `Lock.acquire`.
+            # `recovering` says why this is repeated, and why it stands here.
             try:
                 self._resend_release(claims, error)
             except BaseException:
@@ -207,8 +225,7 @@ class MultiLock(BaseMultiLock):
                 raise
             note_failure(error, failure)
         except BaseException as interrupt:
-            # The interrupt may have come before `release` began its work.
-            # Not in a function: a second interrupt could arrive at its beginning, as in `Lock.acquire`.
+            # As in `release`. The interrupt may have come before that began.
             try:
                 self._release_anyway(claims, entered, interrupt)
             except BaseException:
@@ -219,24 +236,10 @@ class MultiLock(BaseMultiLock):
     _made_here = staticmethod(made_in_this_thread)
 
     def _release_anyway(self, claims: list[tuple[Any, object]], entered: object, error: BaseException) -> None:
-        """Complete the interrupted end of a ``with``. If interrupted, this may be repeated."""
         claims = claims or self._claims()
         mine = [(hold, ticket) for hold, ticket in claims if may_leave(ticket, entered, self._made_here)]
         if mine:
             self._resend_release(mine, error)
-
-    def _resend_release(self, claims: list[tuple[Any, object]], error: BaseException) -> None:
-        """Complete the release of every name after an interrupt. If interrupted, this may be repeated.
-
-        This does not use `Batch.resend_release`, because the interrupt may come before the batch is made.
-
-        Args:
-            claims: what `_claims` returned before the release. If empty, the interrupt came before that, and the
-                current claims are used.
-            error: the exception that ended the release.
-        """
-        for hold, ticket in claims or self._claims():
-            self._shared.driver.resend_release(hold, ticket, error)
 
 
 class AsyncMultiLock(BaseMultiLock):
@@ -265,20 +268,12 @@ class AsyncMultiLock(BaseMultiLock):
     @named("AsyncMultiLock.acquire")
     async def _acquire(self, seconds: float | None, ticket: TaskTicket) -> bool:
         batch = Batch(self._shared, self._locks, ticket=ticket)
-        try:
+
+        async def acquire() -> bool:
             await self._shared.driver.run(self._acquiring(batch, seconds))
-            won = self._all_held()
-            if won:
-                batch.begin_upkeep()
-            return won
-        except BaseException:
-            try:
-                batch.undo()
-            except BaseException:
-                # An interrupt.
-                batch.undo()
-                raise
-            raise
+            return self._won(batch)
+
+        return await recovering_task(acquire, batch.undo)
 
     async def release(self, wait: bool = True) -> None:
         """Release all names. An interrupted release is still sent.
@@ -292,16 +287,15 @@ class AsyncMultiLock(BaseMultiLock):
             QuorumUnavailable: too many masters failed. Their keys are deleted when they are back, or expire.
             ClientUnusable: as for `AsyncLock.release`.
         """
-        batch = Batch(self._shared, self._locks)
-        try:
+        claims: list[tuple[Any, object]] = []
+
+        async def release() -> Batch[Any]:
+            claims.extend(self._claims())
+            batch = Batch(self._shared, self._locks)
             await self._shared.driver.run(batch.releasing(wait))
-        except BaseException as error:
-            batch.resend_release(error)
-            if isinstance(error, ClientClosed):
-                # `close` may have released the names. This raises LockLost then.
-                for lock in self._locks:
-                    self._shared.driver.resend_release(lock._hold, lock._hold.ticket, error)
-            raise
+            return batch
+
+        batch = await recovering_task(release, partial(self._resend_release, claims))
         self._judge(batch, batch.verdicts(), "released")
 
     async def extend(self, ttl: float | None = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Callable, Coroutine
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, NoReturn, Self
 
@@ -14,6 +15,7 @@ from ..quorum.losses import HOLDER_ENDED
 from .batch import AnyLock
 from .lock import BaseLock, held_for, note_failure
 from .owner import coroutine_function, named, of_threads, running_task
+from .recovering import recovering, recovering_task
 
 
 class BaseRLock(Generic[AnyLock]):
@@ -222,19 +224,14 @@ class RLock(BaseRLock[Any]):
         if self._again(owner):
             return True
         lock = self._make()
-        try:
+
+        def acquire() -> bool:
             won = bool(lock.acquire(blocking, timeout))
             if won:
                 self._won(owner, lock)
             return won
-        except BaseException as error:
-            # Not in a function: a second interrupt could arrive at its beginning, as in `Lock.acquire`.
-            try:
-                self._abandon(owner, lock, error)
-            except BaseException:
-                self._abandon(owner, lock, error)
-                raise
-            raise
+
+        return recovering(acquire, partial(self._abandon, owner, lock))
 
     def release(self, wait: bool = True) -> None:
         """Subtract one from the count; release the lock if the count is then 0.
@@ -262,7 +259,7 @@ class RLock(BaseRLock[Any]):
         except LockError:
             raise
         except BaseException as interrupt:
-            # Not in a function: a second interrupt could arrive at its beginning, as in `Lock.acquire`.
+            # `recovering` says why this is repeated, and why it stands here.
             try:
                 self._release_anyway(snapshot, interrupt)
             except BaseException:
@@ -298,7 +295,6 @@ class RLock(BaseRLock[Any]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # Filled inside the try, so that the handler sees whether the interrupt came before that.
         snapshot: list[Any] = []
         try:
             snapshot += self._snapshot()
@@ -312,7 +308,7 @@ class RLock(BaseRLock[Any]):
         except LockError:
             raise
         except BaseException as interrupt:
-            # Not in a function: a second interrupt could arrive at its beginning, as in `Lock.acquire`.
+            # As in `release`.
             try:
                 self._leave_anyway(snapshot, interrupt)
             except BaseException:
@@ -398,8 +394,8 @@ class AsyncRLock(BaseRLock[Any]):
         if self._again(owner):
             return True
         lock = self._make()
-        self._begin(owner)
-        try:
+
+        async def acquire() -> bool:
             won = bool(await lock.acquire(blocking, timeout))
             if won and owner.done():
                 await lock.release(wait=False)
@@ -407,20 +403,12 @@ class AsyncRLock(BaseRLock[Any]):
             if won:
                 self._won(owner, lock)
             return won
-        except BaseException as error:
-            self._let_go(owner, lock, error)
-            raise
+
+        self._begin(owner)
+        try:
+            return await recovering_task(acquire, partial(self._abandon, owner, lock))
         finally:
             self._asking.discard(owner)
-
-    def _let_go(self, owner: Any, lock: Any, error: BaseException) -> None:
-        """Release and forget a lock after an acquire that was interrupted or that failed."""
-        try:
-            self._abandon(owner, lock, error)
-        except BaseException:
-            # An interrupt.
-            self._abandon(owner, lock, error)
-            raise
 
     def _begin(self, owner: Any) -> None:
         """Record that a task is acquiring the lock.
@@ -489,13 +477,14 @@ class AsyncRLock(BaseRLock[Any]):
 
     async def _enter_lock(self, owner: asyncio.Task[Any]) -> None:
         lock = self._make()
-        self._begin(owner)
-        try:
+
+        async def enter() -> None:
             await lock.__aenter__()
             self._won(owner, lock)
-        except BaseException as error:
-            self._let_go(owner, lock, error)
-            raise
+
+        self._begin(owner)
+        try:
+            await recovering_task(enter, partial(self._abandon, owner, lock))
         finally:
             self._asking.discard(owner)
 
