@@ -4,6 +4,7 @@
 #   make bench  the race                  make lint   mypy, ruff, cython-lint
 #   make hot    the time of the functions that every lock uses
 #   make docs   the documentation site, in build/docs
+#   make faces  the face for threads, from that for asyncio
 #   make sdist  the source distribution in empty environments, pure and compiled
 #   make linkcheck  the links of the site to other sites        make help-texts  write docs/help.md
 #   make check  the linters and the quick tests, in a minute
@@ -23,7 +24,7 @@ BUILT_FROM := pyproject.toml setup.py $(wildcard ext/redlatch/_c/*/*.p* ext/redl
     $(wildcard src/redlatch/votes/*.py src/redlatch/quorum/*.py src/redlatch/quorum/*/*.py src/redlatch/drivers/*.py) \
     $(addprefix src/redlatch/wire/,engine.py link.py silence.py)
 
-.PHONY: demo test test-all check bench hot docs sdist linkcheck help-texts lint instructions sanitize soak operations fuzz clean
+.PHONY: demo test test-all check bench hot docs sdist linkcheck help-texts lint faces instructions sanitize soak operations fuzz clean
 
 demo: $(VENV)/.with-cli
 	$(BIN)/redlatch demo $(DEMO)
@@ -58,6 +59,11 @@ lint: $(VENV)/.with-lint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	PATH="$(BIN):$$PATH" cython-lint ext
+	$(BIN)/python tests/support/threads_face.py --check
+
+# Generate the modules of the face for threads from those for asyncio.
+faces: $(VENV)/.with-lint
+	$(BIN)/python tests/support/threads_face.py
 
 # Time the functions that every lock uses, in both implementations.
 hot: $(VENV)/.with-test

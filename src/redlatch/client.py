@@ -1,17 +1,15 @@
+# Generated from aio.py by tests/support/threads_face.py: change the source, and run `make faces`.
 """The face for threads: `Client` and `Lock`."""
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Iterable
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, Unpack
 
 from . import impl
 from .config import closing_of, seconds_of
-from .errors import LockError
 from .guard.settings import DEFAULT_GUARD, Guard
 from .holder import Holder
 from .locks.batch import Batch, resend_release
@@ -21,100 +19,41 @@ from .locks.decorate import AnyFunction, locking
 from .locks.driver import ThreadDriver
 from .locks.factory import BaseClient
 from .locks.latch import Latch
-from .locks.lock import BaseLock, Shared, note_failure
 from .locks.multi import MultiLock
-from .locks.options import SLOTS, Masters, Options, PlainOptions, Wakeups, check_permits, distinct, spelled_out
-from .locks.owner import made_in_this_thread, of_threads
+from .locks.options import (
+    SLOTS,
+    Masters,
+    Options,
+    PlainOptions,
+    Wakeups,
+    check_permits,
+    distinct,
+    spelled_out,
+)
+from .locks.owner import of_threads
 from .locks.readwrite import RWLock
 from .locks.recovering import recovering
 from .locks.reentrant import RLock
-from .quorum.claim import SEVERAL
+from .locks.thread_lock import ThreadLock
 from .quorum.policy import Handoff, Retry
-from .votes.units import SECOND
 from .wire.scripting import Scripts
 
 # At run time `impl` provides the build.
 if TYPE_CHECKING:
-    from .drivers.sleeper import this_thread
     from .drivers.threads import Driver
     from .locks.core import new_lock
 
     _FITS: type[ThreadDriver] = Driver
 else:
     new_lock = impl.current.module("locks.core").new_lock
-    this_thread = impl.current.module("drivers.sleeper").this_thread
     # See `impl.load`.
     impl.for_clients()
 
 
-class Lock(BaseLock):
+class Lock(ThreadLock):
     """A distributed lock for threads; made by `Client.lock`. One object is one holder at a time."""
 
     __slots__ = ()
-
-    _shared: Shared[ThreadDriver]
-
-    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
-        """Acquire the lock.
-
-        Args:
-            blocking: False makes one attempt.
-            timeout: how long to wait, in seconds. None takes the timeout of the lock; if that is None, no limit.
-
-        Returns:
-            Whether the lock was won.
-
-        Raises:
-            AlreadyHeld: this object holds the lock already, or is acquiring it in another thread.
-            LockBusy: `max_waiters` of this client wait already; or, with `refuse_late`, the timeout ends too early.
-            QuorumUnavailable: too many masters failed; `causes` has the error of each.
-            ConfigurationError, TypeError: an argument is invalid.
-            ClientUnusable: the client is closed, or belongs to another process or event loop.
-        """
-        # Each call returns a new object, so no two tickets are the same; and errors can name the thread of the holder.
-        ticket = this_thread()
-        try:
-            won: bool = self._acquiring(blocking, timeout, ticket)
-            if won and self._upkeep is not None:
-                self._begin_upkeep(True)
-            return won
-        except BaseException:
-            # This is not in `driver.acquire`, because Python may raise an interrupt just after a compiled call. And it
-            # is not in a function of its own, because a second interrupt may come before that function's `try`.
-            try:
-                self._shared.driver.abandon(self._hold, ticket)
-            except BaseException:
-                self._shared.driver.abandon(self._hold, ticket)
-                raise
-            raise
-
-    def release(self, wait: bool = True) -> None:
-        """Release the lock. An interrupted release is still sent; call it again to wait for the answer.
-
-        Args:
-            wait: whether to wait for a quorum's answer. False only sends the release. If the answers say that the lock
-                was lost, `on_lost` is called, or a warning is logged. Default True.
-
-        Raises:
-            NotOwned: the lock is not held.
-            LockLost: the lock was lost before the release. Without waiting, only if its validity is over.
-            QuorumUnavailable: too many masters failed. Their keys are deleted when they are back, or expire.
-            ClientUnusable: the client is closed, or belongs to another process or event loop.
-        """
-        ticket = self._hold.ticket
-        try:
-            if wait:
-                self._releasing()
-            else:
-                self._shared.driver.release_nowait(self._hold, self)
-        except BaseException as error:
-            # This is not in a function of its own, as in `acquire`.
-            try:
-                self._shared.driver.resend_release(self._hold, ticket, error)
-            except BaseException:
-                self._shared.driver.resend_release(self._hold, ticket, error)
-                raise
-            raise
 
     def extend(self, ttl: float | None = None) -> None:
         """Let the lock live `ttl` seconds from now. The ttl is not added to the time that is left.
@@ -205,51 +144,6 @@ class Lock(BaseLock):
         """
         return Condition(self, name)
 
-    def __enter__(self) -> Self:
-        if not self.acquire():
-            raise self._refusal().ask()
-        # There is no call after the acquire: an interrupt would leave the lock held.
-        hold = self._hold
-        if hold.entered is None:
-            hold.entered = hold.ticket
-        else:
-            hold.entered = SEVERAL
-            hold.others += 1
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        hold = self._hold
-        ticket, entered = hold.ticket, hold.entered
-        try:
-            if ticket is entered and ticket is not None:
-                hold.entered = None
-                self.release(self._shared.wait_release)
-            elif self._leaves(ticket, entered):
-                self.release(self._shared.wait_release)
-        except LockError as failure:
-            if error is None:
-                raise
-            note_failure(error, failure)
-        except BaseException as interrupt:
-            # The interrupt may have come before `release` began. This is not in a function of its own, as in `acquire`.
-            try:
-                if self._may_leave(ticket, entered):
-                    self._shared.driver.resend_release(hold, ticket, interrupt)
-            except BaseException:
-                if self._may_leave(ticket, entered):
-                    self._shared.driver.resend_release(hold, ticket, interrupt)
-                raise
-            raise
-
-    _made_here = staticmethod(made_in_this_thread)
-
-    def _acquire_again(self, ticket: object) -> None:
-        """Acquire the lock, and continue the claim with this ticket, which was given up for a wait on a condition."""
-        self.acquire(timeout=math.inf)
-        self._hold.follow(ticket)
-
 
 class Semaphore(Lock):
     """One holder's place in a semaphore; `Client.semaphore` makes it."""
@@ -265,8 +159,8 @@ class Client(BaseClient):
             servers, or redis-py clients, whose settings are used. One string may have several URLs, with commas or
             spaces between them. One master makes a single-server lock.
         ttl: how long a lock lives unless it is extended, in seconds. Default 10.
-        timeout: how long ``with`` and `Lock.acquire` wait for a lock, in seconds, if the lock has no timeout of its
-            own. Default: no limit.
+        timeout: how long ``with`` and `Lock.acquire` wait for a lock, in seconds, if the lock has no timeout
+            of its own. Default: no limit.
         patience: how long an acquire goes on trying while no quorum of masters votes, within its timeout, in seconds.
             Then it raises `QuorumUnavailable`. A single attempt has no patience. Default 0: it raises at once.
         prefix: the text before each name in its key. Default none.
@@ -292,8 +186,8 @@ class Client(BaseClient):
             every master vote. Default `Guard()`: 60 s.
         next: the masters that will replace these, if a handover (`redlatch masters move`) is planned. The client goes
             over to them when it has ended. Default none.
-        owner: whose locks these are, as `Lock.holder` shows it to others: at most 64 bytes that can be printed. None
-            takes the host and the process, as "host:pid"; "" is none, and shortens the tokens. Default None.
+        owner: whose locks these are, as `Lock.holder` shows it to others: at most 64 bytes that can be printed.
+            None takes the host and the process, as "host:pid"; "" is none, and shortens the tokens. Default None.
         scripts: "lua" releases, extends and checks locks by scripts, and refuses a master that forbids them. "watch"
             uses transactions (WATCH, MULTI, EXEC), which take two round trips and need no right to scripts; it has
             no fair locks, semaphores, read-write locks, conditions and latches. "auto" uses transactions on those
@@ -359,7 +253,7 @@ class Client(BaseClient):
             timeout=timeout,
             patience=patience,
             heartbeat=heartbeat,
-            gil_patience_ns=-1 if keeps_gil is None else int(keeps_gil * SECOND),
+            gil_patience_ns=-1 if keeps_gil is None else int(keeps_gil * 1e9),
         )
 
     @spelled_out(PlainOptions)
@@ -369,8 +263,8 @@ class Client(BaseClient):
         Args:
             name: the name to lock, 1 to 512 bytes.
             ttl: the time to live, in seconds. None takes the ttl of the client.
-            timeout: how long ``with`` and `Lock.acquire` wait, in seconds. None takes the timeout of the client;
-                without one there is no limit, as with ``math.inf``. 0 is one attempt.
+            timeout: how long ``with`` and `Lock.acquire` wait, in seconds. None takes the timeout of the
+                client; without one there is no limit, as with ``math.inf``. 0 is one attempt.
             auto_renew: whether the lock is renewed whenever a third of its ttl is over, until it is released. Default
                 False.
             max_hold: for how long the lock is renewed, in seconds. Default: no limit.
@@ -380,8 +274,8 @@ class Client(BaseClient):
                 Default False.
             on_lost: called with the lock and the reason, in a thread of the client, when the lock is lost. Default: the
                 `on_lost` of the client.
-            group: the group of locks in whose figures this one counts (`Client.stats`), such as "orders". There may be
-                a hundred groups, so it must not be the name of the lock. Default none.
+            group: the group of locks in whose figures this one counts (`Client.stats`), such as "orders". There
+                may be a hundred groups, so it must not be the name of the lock. Default none.
 
         Raises:
             ConfigurationError, TypeError: an argument is invalid; the message names it.

@@ -6,7 +6,7 @@ from functools import partial
 
 from .catalogue import ENGINE, HOLD, LOCK, OUTCOME, POLICY, RELEASE, SCHEDULE, TOKENS, TURNS, WAITING, Mutant
 
-CLIENT, DRIVER, BACKGROUND = "client.py", "drivers/threads.py", "drivers/background.py"
+CLIENT, DRIVER, BACKGROUND = "locks/thread_lock.py", "drivers/threads.py", "drivers/background.py"
 LEADER, FOLLOWERS, CLOSING = "drivers/leader.py", "drivers/followers.py", "drivers/closing.py"
 
 _bug = partial(Mutant, threads="any")

@@ -1,0 +1,149 @@
+"""Generate the modules of the face for threads from those for asyncio; `make faces` runs this.
+
+The modules for asyncio are the source. The tables below have the words and the texts in which threads differ. Where the
+faces differ in more, each has a function or a class of its own.
+
+    python tests/support/threads_face.py [--check]
+
+Args:
+    --check: change nothing; fail if a generated module is not up to date.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[2] / "src/redlatch"
+
+# Each source and what is generated from it.
+MODULES = {"aio.py": "client.py"}
+
+FIRST_LINE = "# Generated from {source} by tests/support/threads_face.py: change the source, and run `make faces`.\n"
+
+# Replaced in a source before the words, each exactly once. Between two words there may be any space.
+TEXTS = {
+    "aio.py": [
+        ("import running_task", "import of_threads"),
+        ("self._readwrite, running_task)", "self._readwrite, of_threads())"),
+        ('impl.for_clients().module("drivers.aio")', "impl.for_clients()"),
+        ("for any number of tasks of one event loop.", "for any number of threads."),
+        ("used in another loop or a forked child.", "used in a forked child."),
+        (
+            """called with the lock and the reason, in the event loop, when a lock is lost: its key is gone on a
+            majority of masters, its validity is over, or the answers to a release without waiting say that it was lost
+            before. It may be a coroutine function, which the loop awaits in a task of its own. Default: a warning in
+            the log, for locks with `auto_renew`, for locks whose `lost` was used, and for releases without waiting.""",
+            """called with the lock and the reason, in a thread of the client, when a lock is lost: its key is gone on
+            a majority of masters, its validity is over, or the answers to a release without waiting say that it was
+            lost before. Default: a warning in the log, for locks with `auto_renew`, for locks whose `lost` was used,
+            and for releases without waiting.""",
+        ),
+        (
+            "At least 0.001. Default: no limit. Raises:",
+            """At least
+            0.001. Default: no limit.
+        gil_patience: how long a thread of the compiled build keeps the GIL while it waits for replies, in seconds. It
+            keeps the GIL only while no other thread uses this client and another thread computes: then releasing the
+            GIL costs 5 ms each time. Default: about the usual time of a reply, or 0 if that is more than 0.5 ms.
+            0: never.
+
+    Raises:""",
+        ),
+        (
+            "on_lost: Callable[[AsyncLock, str], Awaitable[object] | None] | None = None,",
+            "on_lost: Callable[[Lock, str], None] | None = None,",
+        ),
+        (
+            'heartbeat: float | None = None, ) -> None: super().__init__( "aio",',
+            """heartbeat: float | None = None, gil_patience: float | None = None,
+    ) -> None:
+        keeps_gil = seconds_of("gil_patience", gil_patience)
+        super().__init__( "threads",""",
+        ),
+        (
+            "heartbeat=heartbeat, ) self._driver.stands_for(self._shared)",
+            """heartbeat=heartbeat, gil_patience_ns=-1 if keeps_gil is None else int(keeps_gil * 1e9),
+        )""",
+        ),
+        (
+            """called with the lock and the reason, in the event loop, when the lock is lost. It may be a
+                coroutine function. Default: the `on_lost` of the client.
+            cancel_on_loss: whether a loss of the lock cancels the body of the ``async with``, which then raises
+                `LockLost`. Default False.""",
+            """called with the lock and the reason, in a thread of the client, when the lock is lost. Default: the
+                `on_lost` of the client.""",
+        ),
+    ],
+}
+
+# Replaced everywhere, in this order.
+WORDS = [
+    (r"\bimport asyncio\b", "import threading"),
+    (r"\basyncio\.Event\b", "threading.Event"),
+    (r"\basync (def|with|for)\b", r"\1"),
+    (r"\bawait ", ""),
+    (r"__a(enter|exit)__", r"__\1__"),
+    (r"\basync_locking\b", "locking"),
+    (r"\bAsync(?=[A-Z])", ""),
+    (r"\bTask(?=Driver\b|Lock\b)", "Thread"),
+    (r"\btask_lock\b", "thread_lock"),
+    (r"\brecovering_task\b", "recovering"),
+    (r"\bdrivers\.aio\b", "drivers.threads"),
+    (r"\basyncio tasks\b", "threads"),
+    (r"\bfor asyncio\b", "for threads"),
+    (r"\bcoroutine function\b", "function"),
+    (r"\btask(?=s?\b)", "thread"),
+]
+
+
+def threads_face(source: str, text: str) -> str:
+    """Return the module for threads.
+
+    Args:
+        source: the name of the module for asyncio, in the package.
+        text: what is in it.
+    """
+    for old, new in TEXTS.get(source, ()):
+        pattern = r"\s+".join([re.escape(word) for word in old.split()])
+        text, count = re.subn(pattern, new.replace("\\", r"\\"), text)
+        if count != 1:
+            raise SystemExit(f"{source}: {count} times, but once is needed: {old}")
+    for old, new in WORDS:
+        text = re.sub(old, new, text)
+    return tidy(FIRST_LINE.format(source=source) + text)
+
+
+def tidy(text: str) -> str:
+    """Remove imports that are not needed, and format the text, as the linters want it."""
+    ruff = str(Path(sys.executable).with_name("ruff"))
+    for command in (["check", "--select", "F401,I001", "--fix", "--quiet"], ["format"]):
+        done = subprocess.run(
+            [ruff, *command, "--stdin-filename", str(PACKAGE / "client.py"), "-"],
+            input=text,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        text = done.stdout
+    return text
+
+
+def main(check: bool) -> int:
+    stale = 0
+    for source, generated in MODULES.items():
+        made, target = threads_face(source, (PACKAGE / source).read_text()), PACKAGE / generated
+        if target.exists() and target.read_text() == made:
+            continue
+        stale += 1
+        if check:
+            print(f"src/redlatch/{generated} is not up to date: run `make faces`", file=sys.stderr)
+        else:
+            target.write_text(made)
+    return stale if check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main("--check" in sys.argv[1:]))
