@@ -34,11 +34,14 @@ if TYPE_CHECKING:
     from .guard.settings import Guard
     from .health import Health, MasterHealth
     from .holder import Holder
-    from .locks.condition import AsyncCondition, Condition
-    from .locks.latch import AsyncLatch, Latch
-    from .locks.multi import AsyncMultiLock, MultiLock
     from .locks.readwrite import RWLock
     from .locks.reentrant import AsyncRLock, RLock
+    from .locks.task_condition import AsyncCondition
+    from .locks.task_latch import AsyncLatch
+    from .locks.task_multi import AsyncMultiLock
+    from .locks.thread_condition import Condition
+    from .locks.thread_latch import Latch
+    from .locks.thread_multi import MultiLock
     from .loss import Loss, LossKind
     from .quorum.policy import Handoff, Retry
     from .stats import Histogram, LockStats, MasterStats, Stats
@@ -51,15 +54,15 @@ _HOMES = {
     "Client": "client",
     "Lock": "client",
     "AsyncClient": "aio",
-    "AsyncCondition": "locks.condition",
-    "AsyncLatch": "locks.latch",
+    "AsyncCondition": "locks.task_condition",
+    "AsyncLatch": "locks.task_latch",
     "AsyncLock": "aio",
-    "AsyncMultiLock": "locks.multi",
+    "AsyncMultiLock": "locks.task_multi",
     "AsyncRLock": "locks.reentrant",
     "AsyncSemaphore": "aio",
-    "Condition": "locks.condition",
-    "Latch": "locks.latch",
-    "MultiLock": "locks.multi",
+    "Condition": "locks.thread_condition",
+    "Latch": "locks.thread_latch",
+    "MultiLock": "locks.thread_multi",
     "RLock": "locks.reentrant",
     "RWLock": "locks.readwrite",
     "Semaphore": "client",

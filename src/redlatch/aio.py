@@ -12,13 +12,10 @@ from .config import closing_of, seconds_of
 from .guard.settings import DEFAULT_GUARD, Guard
 from .holder import Holder
 from .locks.batch import Batch, resend_release
-from .locks.condition import AsyncCondition
 from .locks.connecting import ALL, check_connected
 from .locks.decorate import AnyFunction, async_locking
 from .locks.driver import TaskDriver
 from .locks.factory import BaseClient
-from .locks.latch import AsyncLatch
-from .locks.multi import AsyncMultiLock
 from .locks.options import (
     SLOTS,
     AsyncOptions,
@@ -33,7 +30,10 @@ from .locks.owner import running_task
 from .locks.readwrite import RWLock
 from .locks.recovering import recovering_task
 from .locks.reentrant import AsyncRLock
+from .locks.task_condition import AsyncCondition
+from .locks.task_latch import AsyncLatch
 from .locks.task_lock import TaskLock
+from .locks.task_multi import AsyncMultiLock
 from .quorum.policy import Handoff, Retry
 from .wire.scripting import Scripts
 

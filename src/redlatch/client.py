@@ -13,13 +13,10 @@ from .config import closing_of, seconds_of
 from .guard.settings import DEFAULT_GUARD, Guard
 from .holder import Holder
 from .locks.batch import Batch, resend_release
-from .locks.condition import Condition
 from .locks.connecting import ALL, check_connected
 from .locks.decorate import AnyFunction, locking
 from .locks.driver import ThreadDriver
 from .locks.factory import BaseClient
-from .locks.latch import Latch
-from .locks.multi import MultiLock
 from .locks.options import (
     SLOTS,
     Masters,
@@ -34,7 +31,10 @@ from .locks.owner import of_threads
 from .locks.readwrite import RWLock
 from .locks.recovering import recovering
 from .locks.reentrant import RLock
+from .locks.thread_condition import Condition
+from .locks.thread_latch import Latch
 from .locks.thread_lock import ThreadLock
+from .locks.thread_multi import MultiLock
 from .quorum.policy import Handoff, Retry
 from .wire.scripting import Scripts
 

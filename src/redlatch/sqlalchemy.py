@@ -27,7 +27,8 @@ from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 from .aio import AsyncLock
 from .client import Lock
 from .errors import ConfigurationError, LockError
-from .locks.multi import AsyncMultiLock, MultiLock
+from .locks.task_multi import AsyncMultiLock
+from .locks.thread_multi import MultiLock
 from .transactions.commits import surely_rolled_back
 from .transactions.held import Held, Holdings, Outcome, check_kind
 

@@ -19,7 +19,10 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[2] / "src/redlatch"
 
 # Each source and what is generated from it.
-MODULES = {"aio.py": "client.py"}
+MODULES = {
+    "aio.py": "client.py",
+    **{f"locks/task_{name}.py": f"locks/thread_{name}.py" for name in ("condition", "latch", "multi")},
+}
 
 FIRST_LINE = "# Generated from {source} by tests/support/threads_face.py: change the source, and run `make faces`.\n"
 
@@ -77,6 +80,17 @@ TEXTS = {
                 `on_lost` of the client.""",
         ),
     ],
+    "locks/task_multi.py": [
+        ("from .owner import", "from threading import get_ident\nfrom .owner import"),
+        ("@coroutine_function def acquire", "def acquire"),
+        (
+            'Coroutine[Any, Any, bool]: """Acquire the lock on all names',
+            'bool:\n        """Acquire the lock on all names',
+        ),
+        ("# Made here: another task may run the coroutine. ticket = TaskTicket()", "ticket = get_ident()"),
+        ('@named("AsyncMultiLock.acquire")', ""),
+        ("ticket: TaskTicket", "ticket: int"),
+    ],
 }
 
 # Replaced everywhere, in this order.
@@ -89,7 +103,9 @@ WORDS = [
     (r"\basync_locking\b", "locking"),
     (r"\bAsync(?=[A-Z])", ""),
     (r"\bTask(?=Driver\b|Lock\b)", "Thread"),
-    (r"\btask_lock\b", "thread_lock"),
+    (r"\btask_(lock|condition|latch|multi)\b", r"thread_\1"),
+    (r"\bmade_in_this_task\b", "made_in_this_thread"),
+    (r"\bask_async\b", "ask"),
     (r"\brecovering_task\b", "recovering"),
     (r"\bdrivers\.aio\b", "drivers.threads"),
     (r"\basyncio tasks\b", "threads"),

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from ..client import Lock
 from ..errors import LockError
-from ..locks.multi import MultiLock
+from ..locks.thread_multi import MultiLock
 from ..transactions.commits import surely_rolled_back
 from ..transactions.held import Holdings, Outcome, check_kind
 

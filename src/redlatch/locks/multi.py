@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Coroutine
-from functools import partial
-from types import TracebackType
-from typing import Any, NoReturn, Self
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from ..config import timeout_of
-from ..errors import LockError, LockLost
-from ..quorum.claim import HELD, SEVERAL
+from ..errors import LockLost
+from ..quorum.claim import HELD
 from ..quorum.effects import Steps
 from .batch import Batch
 from .driver import Driver
 from .leaving import leaves, may_leave
-from .lock import BaseLock, Shared, held_for, note_failure
-from .owner import TaskTicket, coroutine_function, made_in_this_task, made_in_this_thread, named
-from .recovering import recovering, recovering_task
+from .lock import BaseLock, Shared, held_for
 from .refusal import Refusal
 
 
@@ -113,6 +108,12 @@ class BaseMultiLock:
             self._locks[0]._hold, [ticket for _, ticket in claims], entered, self._made_here, self.names[0], self.names
         )
 
+    def _release_anyway(self, claims: list[tuple[Any, object]], entered: object, error: BaseException) -> None:
+        claims = claims or self._claims()
+        mine = [(hold, ticket) for hold, ticket in claims if may_leave(ticket, entered, self._made_here)]
+        if mine:
+            self._resend_release(mine, error)
+
     def _judge(self, batch: Batch[Any], verdicts: list[bool], what: str) -> None:
         """Raise if a name was lost before the call."""
         lost = [lock.name for lock, verdict in zip(self._locks, verdicts, strict=True) if not verdict]
@@ -124,219 +125,3 @@ class BaseMultiLock:
     def _refusal(self) -> Refusal:
         """Return the error that ``with`` raises if the names were not won in time, once it has asked for the holder."""
         return Refusal(self._shared, [lock._hold for lock in self._locks], self._timeout or 0.0, self.names)
-
-
-class MultiLock(BaseMultiLock):
-    """A lock on many names for threads; made by `Client.multi_lock`. One object has one holder at a time."""
-
-    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
-        """Acquire the lock on all names, or on none.
-
-        Args:
-            blocking: False makes one attempt. Default True.
-            timeout: how long to wait for all names, in seconds. None takes the timeout of the lock; if that is None,
-                wait without a limit.
-
-        Returns:
-            Whether all names were won.
-
-        Raises:
-            QuorumUnavailable: too many masters failed; `causes` has the error of each.
-            AlreadyHeld, ClientUnusable, ConfigurationError, TypeError: as for `Lock.acquire`.
-        """
-        seconds = self._timeout_of(blocking, timeout)
-        batch = Batch(self._shared, self._locks, ticket=threading.get_ident())
-
-        def acquire() -> bool:
-            self._shared.driver.run(self._acquiring(batch, seconds))
-            return self._won(batch)
-
-        return recovering(acquire, batch.undo)
-
-    def release(self, wait: bool = True) -> None:
-        """Release all names. An interrupted release is still sent.
-
-        Args:
-            wait: whether to wait for a quorum's answers. Default True.
-
-        Raises:
-            LockLost: a name was lost before the call; the others are released.
-            NotOwned: no name is held.
-            QuorumUnavailable: too many masters failed. Their keys are deleted when they are back, or expire.
-            ClientUnusable: as for `Lock.release`.
-        """
-        claims: list[tuple[Any, object]] = []
-        try:
-            claims += self._claims()
-            batch = Batch(self._shared, self._locks)
-            self._shared.driver.run(batch.releasing(wait))
-        except BaseException as error:
-            # `recovering` says why this is repeated, and why it stands here.
-            try:
-                self._resend_release(claims, error)
-            except BaseException:
-                self._resend_release(claims, error)
-                raise
-            raise
-        self._judge(batch, batch.verdicts(), "released")
-
-    def extend(self, ttl: float | None = None) -> None:
-        """Let the lock on all names live `ttl` seconds from now; see `Lock.extend` for a shorter `ttl`.
-
-        Args:
-            ttl: the new time to live, in seconds. None takes the ttl that the lock was made with.
-
-        Raises:
-            LockLost: a name is lost; the others are extended.
-            NotOwned: no name is held.
-            QuorumUnavailable: too many masters failed for a name. The earlier of the old and the new deadline counts.
-            ClientUnusable, ConfigurationError, TypeError: as for `Lock.extend`.
-        """
-        batch = Batch(self._shared, self._locks)
-        try:
-            self._shared.driver.run(batch.extending(ttl))
-        finally:
-            batch.go_on()
-        self._judge(batch, batch.verdicts(), "extended")
-
-    def __enter__(self) -> Self:
-        if not self.acquire():
-            raise self._refusal().ask()
-        # There is no call after the acquire: an interrupt would leave the names held.
-        hold = self._locks[0]._hold
-        if hold.entered is None:
-            hold.entered = hold.ticket
-        else:
-            hold.entered = SEVERAL
-            hold.others += 1
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        claims: list[tuple[Any, object]] = []
-        entered = self._locks[0]._hold.entered
-        try:
-            claims += self._claims()
-            if self._leaves(claims, entered):
-                self.release(self._shared.wait_release)
-        except LockError as failure:
-            if error is None:
-                raise
-            note_failure(error, failure)
-        except BaseException as interrupt:
-            # As in `release`. The interrupt may have come before that began.
-            try:
-                self._release_anyway(claims, entered, interrupt)
-            except BaseException:
-                self._release_anyway(claims, entered, interrupt)
-                raise
-            raise
-
-    _made_here = staticmethod(made_in_this_thread)
-
-    def _release_anyway(self, claims: list[tuple[Any, object]], entered: object, error: BaseException) -> None:
-        claims = claims or self._claims()
-        mine = [(hold, ticket) for hold, ticket in claims if may_leave(ticket, entered, self._made_here)]
-        if mine:
-            self._resend_release(mine, error)
-
-
-class AsyncMultiLock(BaseMultiLock):
-    """A lock on many names for asyncio tasks; made by `AsyncClient.multi_lock`. One object has one holder at a time."""
-
-    @coroutine_function
-    def acquire(self, blocking: bool = True, timeout: float | None = None) -> Coroutine[Any, Any, bool]:
-        """Acquire the lock on all names, or on none.
-
-        Args:
-            blocking: False makes one attempt. Default True.
-            timeout: how long to wait for all names, in seconds. None takes the timeout of the lock; if that is None,
-                wait without a limit.
-
-        Returns:
-            Whether all names were won.
-
-        Raises:
-            QuorumUnavailable: too many masters failed; `causes` has the error of each.
-            AlreadyHeld, ClientUnusable, ConfigurationError, TypeError: as for `AsyncLock.acquire`.
-        """
-        # Made here: another task may run the coroutine.
-        ticket = TaskTicket()
-        return self._acquire(self._timeout_of(blocking, timeout), ticket)
-
-    @named("AsyncMultiLock.acquire")
-    async def _acquire(self, seconds: float | None, ticket: TaskTicket) -> bool:
-        batch = Batch(self._shared, self._locks, ticket=ticket)
-
-        async def acquire() -> bool:
-            await self._shared.driver.run(self._acquiring(batch, seconds))
-            return self._won(batch)
-
-        return await recovering_task(acquire, batch.undo)
-
-    async def release(self, wait: bool = True) -> None:
-        """Release all names. An interrupted release is still sent.
-
-        Args:
-            wait: whether to wait for a quorum's answers. Default True.
-
-        Raises:
-            LockLost: a name was lost before the call; the others are released.
-            NotOwned: no name is held.
-            QuorumUnavailable: too many masters failed. Their keys are deleted when they are back, or expire.
-            ClientUnusable: as for `AsyncLock.release`.
-        """
-        claims: list[tuple[Any, object]] = []
-
-        async def release() -> Batch[Any]:
-            claims.extend(self._claims())
-            batch = Batch(self._shared, self._locks)
-            await self._shared.driver.run(batch.releasing(wait))
-            return batch
-
-        batch = await recovering_task(release, partial(self._resend_release, claims))
-        self._judge(batch, batch.verdicts(), "released")
-
-    async def extend(self, ttl: float | None = None) -> None:
-        """Let the lock on all names live `ttl` seconds from now; see `AsyncLock.extend` for a shorter `ttl`.
-
-        Args:
-            ttl: the new time to live, in seconds. None takes the ttl that the lock was made with.
-
-        Raises:
-            LockLost: a name is lost; the others are extended.
-            NotOwned: no name is held.
-            QuorumUnavailable: too many masters failed for a name. The earlier of the old and the new deadline counts.
-            ClientUnusable, ConfigurationError, TypeError: as for `AsyncLock.extend`.
-        """
-        batch = Batch(self._shared, self._locks)
-        try:
-            await self._shared.driver.run(batch.extending(ttl))
-        finally:
-            batch.go_on()
-        self._judge(batch, batch.verdicts(), "extended")
-
-    async def __aenter__(self) -> Self:
-        if not await self.acquire():
-            raise await self._refusal().ask_async()
-        hold = self._locks[0]._hold
-        if hold.entered is None:
-            hold.entered = hold.ticket
-        else:
-            hold.entered = SEVERAL
-            hold.others += 1
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        try:
-            if self._leaves(self._claims(), self._locks[0]._hold.entered):
-                await self.release(self._shared.wait_release)
-        except LockError as failure:
-            if error is None:
-                raise
-            note_failure(error, failure)
-
-    _made_here = staticmethod(made_in_this_task)

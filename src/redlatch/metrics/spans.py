@@ -21,8 +21,9 @@ from ..errors import ClientClosed, LockBusy, LockTimeout, QuorumUnavailable
 if TYPE_CHECKING:
     from ..aio import AsyncLock
     from ..client import Lock
-    from ..locks.multi import AsyncMultiLock, MultiLock
     from ..locks.reentrant import AsyncRLock, RLock
+    from ..locks.task_multi import AsyncMultiLock
+    from ..locks.thread_multi import MultiLock
 
 SyncLock = TypeVar("SyncLock", bound="Lock | RLock | MultiLock")
 LoopLock = TypeVar("LoopLock", bound="AsyncLock | AsyncRLock | AsyncMultiLock")

@@ -1,0 +1,53 @@
+"""The latch for asyncio; `locks.latch` has the part that both faces share."""
+
+from __future__ import annotations
+
+from ..config import seconds_of
+from .latch import BaseLatch
+from .recovering import recovering_task
+
+
+class AsyncLatch(BaseLatch):
+    """A latch for asyncio tasks; made by `AsyncClient.latch`. One object may have any number of users."""
+
+    async def count_down(self) -> None:
+        """Count once. The last count opens the latch; later ones change nothing.
+
+        Raises:
+            QuorumUnavailable: too many masters failed. The count is taken back, so it may be repeated; but if another
+                client has copied it meanwhile, it counts.
+            ClientUnusable: the client is closed, or belongs to another process or event loop.
+        """
+        driver, use = self._shared.driver, self._use()
+        await recovering_task(lambda: driver.run(use.counting()), lambda _: driver.take_back(use))
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the latch is open. The masters keep the latch while this waits.
+
+        Args:
+            timeout: how long to wait, in seconds. None means no limit, 0 only asks.
+
+        Returns:
+            Whether the latch is open.
+
+        Raises:
+            QuorumUnavailable: too many masters failed.
+            ConfigurationError, TypeError: the timeout is invalid.
+            ClientUnusable: the client is closed, or belongs to another process or event loop.
+        """
+        driver = self._shared.driver
+        return bool(await driver.run(driver.awaiting_counts(self._use(), seconds_of("timeout", timeout))))
+
+    async def remaining(self) -> int:
+        """Ask the masters how many counts are missing.
+
+        Returns:
+            The number; 0 if the latch is open.
+
+        Raises:
+            QuorumUnavailable: too many masters failed.
+            ClientUnusable: the client is closed, or belongs to another process or event loop.
+        """
+        use = self._use()
+        await self._shared.driver.run(use.asking())
+        return int(use.left)

@@ -1,0 +1,75 @@
+# Generated from locks/task_condition.py by tests/support/threads_face.py: change the source, and run `make faces`.
+"""The condition for threads; `locks.condition` has the part that both faces share."""
+
+from __future__ import annotations
+
+from ..config import seconds_of
+from .condition import BaseCondition
+from .recovering import recovering
+
+
+class Condition(BaseCondition):
+    """A condition for threads; made by `Lock.condition`. It belongs to one lock object."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Release the lock, wait until a holder of the lock calls `notify`, and acquire the lock again.
+
+        The lock is released only when the masters know this waiter, so no later `notify` is missed. A wait may also end
+        without a call, so check again what you wait for. If this raises, or if the process dies, a call that the waiter
+        had goes to another one. If it raises after the release, also if it is cancelled, it does not acquire again.
+
+        Args:
+            timeout: how long to wait for the call, in seconds. None: no limit. The acquire that follows has no time
+                limit.
+
+        Returns:
+            False if the timeout passed before a call came, otherwise True. In both cases the lock is held again.
+
+        Raises:
+            NotOwned, LockLost: the lock is not held, or was lost before this released it.
+            LockBusy: `max_waiters` of this client wait for the lock already. It is not held.
+            QuorumUnavailable: too many masters failed. `check` of the lock says whether it is held.
+            ConfigurationError, TypeError: the timeout is invalid.
+            ClientUnusable: the client is closed, or belongs to another process or event loop.
+        """
+        seconds = seconds_of("timeout", timeout)
+        self._lock.check()
+        driver, waiter = self._driver, self._queue.waiter()
+
+        def wait() -> bool:
+            driver.run(waiter.entering())
+            self._lock.release()
+            called = bool(driver.run(driver.awaiting_call(waiter, seconds)))
+            self._lock._acquire_again(waiter.claim)
+            if called:
+                driver.leave_condition(waiter, waiter.used())
+            return called
+
+        return recovering(wait, lambda _: driver.leave_condition(waiter, 0))
+
+    def notify(self, n: int = 1) -> None:
+        """Call waiters: they go on when they have the lock, one after another.
+
+        The waiters that have waited longest are called first. A call without a waiter is lost. The lock must be held:
+        change what the waiters wait for, call them, then release the lock.
+
+        Args:
+            n: how many waiters to call. More than 1,000 calls all. Default 1.
+
+        Raises:
+            NotOwned: the lock is not held.
+            LockLost: the validity of the lock is over.
+            QuorumUnavailable: too many masters failed. The call may have reached a waiter.
+            ConfigurationError, TypeError: the number is invalid.
+            ClientUnusable: the client is closed, or belongs to another process or event loop.
+        """
+        self._driver.run(self._queue.notifying(self._count_of(n)))
+
+    def notify_all(self) -> None:
+        """Call all waiters; see `notify`.
+
+        Raises:
+            NotOwned, LockLost, QuorumUnavailable, ClientUnusable: as for `notify`.
+        """
+        self._lock.check()
+        self._driver.run(self._queue.notifying(0))
