@@ -355,7 +355,7 @@ class Driver(Session):
         if self._loop is not get_running_loop():
             raise WrongLoop("client: it must be closed in the event loop it was used in")
         self._connections.retire()
-        # No call goes on waiting for masters.
+        # Calls stop waiting for masters.
         self._quorate.set()
         self._complete.set()
         try:
@@ -619,7 +619,7 @@ class Driver(Session):
             self._wake_soon(awaited)
 
     def _wake_soon(self, awaited: Ballot | QueueEntry) -> None:
-        # Else its task is awake already.
+        # Otherwise the task is already running.
         if awaited.waiter is not None:
             awaited.waiter.wake_soon()
 
@@ -721,7 +721,7 @@ class Driver(Session):
         terms: list[Term] = []
         try:
             timer, self._attending = self._attending, None
-            # Mostly the one that went off, but two must not go on beside each other.
+            # Usually it is the one that has just fired, but two must never run at once.
             if timer is not None:
                 timer.cancel()
             now = self._clock.now()

@@ -1,4 +1,4 @@
-"""What other threads deliver to a driver, and what the drivers dial with.
+"""The outcomes that other threads deliver to a driver, and the parts that drivers dial with.
 
 A dialling thread delivers a connection, or why there is none. A listener delivers that a master was replaced. A thread
 that connects the client delivers None: begin to dial. So all that changes connections has one thread at a time.
@@ -36,13 +36,13 @@ MakeFleet = Callable[[list[str], int, Clock, bool, int], Any]
 
 
 class Backoff:
-    """How long to wait before masters are dialled again whose connections broke.
+    """The pauses before masters are dialled again whose connections broke.
 
     A master that cannot write, or answers with nonsense, would otherwise be dialled after every command.
     """
 
     def __init__(self) -> None:
-        # When the last connection of a master was adopted.
+        # By master: when its last connection was adopted.
         self._adopted_ns: dict[int, int] = {}
         # The last pauses of masters whose connections end soon.
         self._pauses: dict[int, float] = {}

@@ -1,6 +1,6 @@
 """The background thread of a client for threads: it reads late replies, and attends to held locks when that is due.
 
-A thread leaves the client as soon as a quorum has answered it, and between two calls no thread reads. Mostly the next
+A thread leaves the client as soon as a quorum has answered it, and between two calls no thread reads. Usually the next
 call comes soon. If it does not, a late reply may need an answer: a master does not know the script of a release, or its
 connection breaks. So a thread that leaves replies behind asks the background thread to read them. It reads a moment
 later, again and again until no reply is missing. A call that finds the sockets free never meets it.
@@ -117,7 +117,7 @@ class BackgroundThread:
                 continue
             # From now on `attend_by` starts another thread.
             self._unstarted.append(None)
-            # What was asked before that has rung. Two threads never work at the same time.
+            # The bell has rung for each earlier request. Two threads never work at the same time.
             if not self._bell.take():
                 return
             if not claim(self._unstarted):

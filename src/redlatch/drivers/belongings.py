@@ -1,4 +1,4 @@
-"""What belongs to one client: its connections, and the threads that make them. It ends with the client.
+"""The connections of one client and the threads that make them; they end with the client.
 
 A client ends in one of three ways. It is closed; or it is forgotten, and the garbage collector finds it; or the process
 is forked, and the client of the child owns nothing.
@@ -20,7 +20,7 @@ from .standing import Standing
 
 
 class Belongings:
-    """What a client has to give back.
+    """The resources that a client has to give back.
 
     Attributes:
         fleet: the engine's Fleet; None until it is made. Before that nothing is shared with a forked child, so the

@@ -226,7 +226,7 @@ class Closing:
         # No connection yet: `connect` was interrupted, or is still running.
         if leader.fleet is None:
             return
-        # Else a daemon thread reads.
+        # Otherwise a daemon thread reads.
         if self._standing.usable and leader.take_role():
             try:
                 leader.take_all()

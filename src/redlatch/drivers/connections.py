@@ -1,4 +1,4 @@
-"""What both drivers share: the fleet, the dialling of its masters, and whether this client may be used at all."""
+"""The connections of a client: the fleet, the dialling of its masters, and whether the client may be used."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ class Connections(Belongings):
         self.untried.discard(index)
 
     def _reports(self) -> list[HandshakeReport | None]:
-        """Return the report of each connection that waits for a decision, and None for each master tried in vain."""
+        """Return the reports of the connections that wait for a decision, and None for each master out of reach."""
         missing = [index for index in self._tried if index not in self._waiting and not self.fleet.links[index].up]
         return [connection.traits.report for connection in list(self._waiting.values())] + [None] * len(missing)
 

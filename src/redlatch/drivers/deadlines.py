@@ -19,7 +19,7 @@ class Deadlines:
 
     def __init__(self) -> None:
         self._queues: dict[int, list[LightFuture]] = {}
-        # Of the queue that was added to last.
+        # The ttl of the queue that was appended to last.
         self._wait_ms = -1
         # That queue.
         self._queue: list[LightFuture] = []

@@ -1,8 +1,8 @@
-"""How a thread waits for its ballot: as the leader, or asleep behind it. Compiled, too (see `redlatch._c`).
+"""Let a thread wait for its ballot: as the leader, or asleep behind it. Compiled, too (see `redlatch._c`).
 
-A thread that finds no leader takes the role and drives its own ballot (see `leader`). Else it puts the ballot into the
-inbox and sleeps, until the leader wakes it because the ballot is decided, or promotes it. Threads in a queue for a name
-only sleep: another thread of this client wakes them, or their time ends.
+A thread that finds no leader takes the role and drives its own ballot (see `leader`). Otherwise it puts the ballot into
+the inbox and sleeps, until the leader wakes it because the ballot is decided, or promotes it. Threads in a queue only
+sleep: another thread of this client wakes them, or their time ends.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ class MovingConnections(Connections):
             return super().arrive(own, outcome)
         doubted_ns = self._doubts.until_ns
         if self._probe is None or not STRIDE <= index < 2 * STRIDE:
-            # Of a list that was left.
+            # It belongs to a list that was left.
             reject(outcome)
         elif self._probe.finds(index - STRIDE, outcome, self._connected() < self.quorum):
             self._go_over(self._probe)

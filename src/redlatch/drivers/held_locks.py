@@ -17,7 +17,7 @@ from redlatch.votes.units import MILLISECOND, UNBOUNDED
 
 logger = logging.getLogger("redlatch")
 
-# The releases leave after this time at the latest, also if some holders have not got the report of their loss yet.
+# The releases leave after this time at the latest, even if the loss was not reported to every holder yet.
 TOLD_NS = 100 * MILLISECOND
 
 
@@ -25,10 +25,10 @@ class HeldLocks:
     """Ends the leases of a client, and makes the ballots that release its locks.
 
     Args:
-        quorum: of the client.
+        quorum: the client's.
 
     Attributes:
-        ended: whether the leases have ended.
+        ended: True once the leases have ended.
     """
 
     def __init__(self, quorum: Quorum) -> None:

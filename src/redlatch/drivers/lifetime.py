@@ -12,7 +12,7 @@ from typing import Any
 from ..votes.units import MILLISECOND, SECOND
 from ..wire.net import now_ns
 
-# How long close() waits for the answers to releases that are on their way.
+# The time for which close() waits for answers to releases that were sent.
 DRAIN_NS = SECOND
 
 # The same for a client that was forgotten, and is found by the garbage collector.

@@ -1,4 +1,4 @@
-"""What is known of the masters, from their links in the engine and from the guard; no I/O."""
+"""The state of the masters, read from the engine's links and from the guard; no I/O."""
 
 from __future__ import annotations
 

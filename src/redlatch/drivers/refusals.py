@@ -1,4 +1,4 @@
-"""Why a list of masters is refused: one server stands in it twice, or a master has refused the client."""
+"""The errors for a list of masters that is refused: one server is in it twice, or a master has refused the client."""
 
 from __future__ import annotations
 

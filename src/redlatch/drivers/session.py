@@ -40,7 +40,7 @@ from .standing import Standing
 
 
 class Session:
-    """What both drivers know of a client, and the calls that do not depend on how steps are run.
+    """The state and the calls that both drivers share.
 
     Attributes:
         queues: the waiters of this client, by key.
@@ -151,7 +151,7 @@ class Session:
         return release_nowait(self._quorum, hold, released_lock)
 
     def locked(self, hold: Hold, ttl_ms: int) -> Steps:
-        """Return the steps that ask the masters whether anybody holds a name."""
+        """Return the steps that ask the masters whether a name is locked."""
         return inquiry.locked(self._quorum, hold, self._quorum.wait_ns(ttl_ms))
 
     def owned(self, hold: Hold, ttl_ms: int) -> Steps:

@@ -219,7 +219,7 @@ class Driver(Session):
     def read_late_replies(self) -> None:
         """Count the replies that came while no thread was in a call; for the background thread.
 
-        What may take long runs in a thread of its own, because renewals may be due meanwhile: closing, and `on_lost`.
+        Closing and `on_lost` may take long, so they run in threads of their own: renewals may be due meanwhile.
         """
         self._leader.read_late_replies()
         if self._closing.overdue and not run_aside("close", self._closing.close_late):
@@ -266,7 +266,7 @@ class Driver(Session):
         if not self._standing.usable:
             self._schedule.conclude(terms, {}, LockError("the client cannot be used"))
             next_ns = self._schedule.next_ns(now)
-            # Else the background thread sets it.
+            # Otherwise the background thread sets it.
             if next_ns:
                 self._background.wake_ns = next_ns
             return max(0, next_ns - now) / SECOND if next_ns else None
@@ -276,7 +276,7 @@ class Driver(Session):
             if not run_aside("renew", self._renew, work):
                 work.fail(LockError("it could not begin: no thread could start"))
                 work.conclude()
-        # Pushes count also while no thread leads: all may wait for a holder of this client.
+        # Pushes are read even while no thread leads: all threads may wait for a holder of this client.
         if self._schedule.next_ns(now) or self.queues.by_key:
             self.read_late_replies()
         queue_ns = self.queues.expire(now)

@@ -44,9 +44,9 @@ class WakeChain:
         self.resting: Sleeper | None = None
         # Until then all are woken at once.
         self._apart_ns = 0
-        # When the chain began, and how many threads it has woken.
+        # The start of the chain, and the number of threads that it has woken.
         self._begun_ns = self._passed = 0
-        # When the last one was woken.
+        # The time at which the last thread was woken.
         self._passed_ns = 0
         # The ident of the last one, which wakes the next.
         self._waker: object = 0

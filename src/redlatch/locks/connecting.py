@@ -1,4 +1,4 @@
-"""What `connect` finds wrong: errors that last until somebody changes a setting, and masters that are missing."""
+"""The errors of `connect`: settings that no waiting repairs, and masters that are missing."""
 
 from __future__ import annotations
 

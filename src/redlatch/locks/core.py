@@ -13,7 +13,7 @@ from redlatch.config import timeout_of
 
 
 class Core:
-    """What every lock object has; `BaseLock` describes the fields.
+    """The fields of every lock object; `BaseLock` describes them.
 
     The fields take objects of both builds, so one build of this class serves all clients of the process.
     """

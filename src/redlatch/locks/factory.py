@@ -49,7 +49,7 @@ _MakeGuard = Callable[[Callable[[int, int], None]], Admissions]
 class BaseClient:
     """The part of a client that needs neither threads nor asyncio."""
 
-    # Whether tokens name the owner. False where the owner is stored beside the token.
+    # Tokens name the owner, unless it is stored beside the token.
     _labels = True
 
     def __init__(
@@ -89,7 +89,7 @@ class BaseClient:
         self._timeout = config.seconds_of("timeout", timeout)
         self._prefix = prefix_of(prefix)
         self._owner = identity.owner_name(owner)
-        # A marker is of all clients of a host, not of one process.
+        # All clients on a host share the marker.
         self._marks_as = owner or socket.gethostname()
         self._label = partial(identity.label_of_now, owner)
         self._scripts = scripts_of(scripts)

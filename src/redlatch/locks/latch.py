@@ -64,7 +64,7 @@ class BaseLatch:
 
     @property
     def count(self) -> int:
-        """How many counts open the latch."""
+        """The number of counts that open the latch."""
         return self._count
 
     def _use(self) -> Any:

@@ -38,12 +38,12 @@ logger = logging.getLogger("redlatch")
 AnyDriver = TypeVar("AnyDriver", bound=Driver)
 
 
-# What a repr adds to the class of a lock: the kinds that share a class with plain locks.
+# A repr adds these to the name of the class, for kinds that share a class with plain locks.
 _KINDS = {"Fair": " (fair)", "Fenced": " (fenced)", "Reader": " (reader)", "Writer": " (writer)"}
 
 
 class Shared(Generic[AnyDriver]):
-    """What all locks of one client have in common.
+    """The data that all locks of one client share.
 
     Args:
         driver: runs the generators.
@@ -134,7 +134,7 @@ class BaseLock(Core):
 
     @property
     def elapsed(self) -> float:
-        """How long the last successful `acquire` or `extend` took, in seconds.
+        """The duration of the last successful `acquire` or `extend`, in seconds.
 
         The time runs from before the first byte was sent to after the last vote that counts.
         """

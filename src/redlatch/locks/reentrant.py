@@ -63,7 +63,7 @@ class BaseRLock(Generic[AnyLock]):
 
     @property
     def count(self) -> int:
-        """How often the calling thread or task has acquired the lock and not released it yet."""
+        """The number of acquires of the calling thread or task that it has not released yet."""
         return self._of(self._owner())[1]
 
     @property

@@ -32,7 +32,7 @@ class Refusal:
         self._names = names
         heads = self._driver.queues.heads
         local = [(hold, heads.get(hold.key), local_holder(shared.quorum, hold)) for hold in holds]
-        # What this client holds itself, and whether it is in this thread.
+        # The holds of this client, and for each whether this thread has it.
         self._local = [
             (hold, found, head is not None and head.ticket == threading.get_ident())
             for hold, head, found in local

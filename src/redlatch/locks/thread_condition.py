@@ -16,7 +16,7 @@ class Condition(BaseCondition):
 
         The lock is released only when the masters know this waiter, so no later `notify` is missed. A wait may also end
         without a call, so check again what you wait for. If this raises, or if the process dies, a call that the waiter
-        had goes to another one. If it raises after the release, also if it is cancelled, it does not acquire again.
+        had goes to another one. If it raises after the release, or is cancelled then, it does not acquire again.
 
         Args:
             timeout: how long to wait for the call, in seconds. None: no limit. The acquire that follows has no time
