@@ -1,7 +1,7 @@
 """The actions of the rows in the table of `admission`: a small function for each.
 
-Each takes the guard's state and the case. It returns the admission, or None to let the connection wait.
-`quarantine_jump` and `dismiss_leap` do not decide: the rows below theirs do.
+An action returns the admission, or None to let the connection wait. `quarantine_jump` and `dismiss_leap` do not decide:
+the rows below theirs do.
 """
 
 from __future__ import annotations
@@ -17,33 +17,29 @@ from redlatch.guard.marker import FINAL, LEFT, PREPARED, Marker
 from redlatch.guard.state import GuardState
 from redlatch.votes.units import MILLISECOND, SECOND, quorum_of
 
-# How long a client waits before it looks again at a clock that has jumped, while nothing is known of the others.
+# Pause before another look at a clock that has jumped, while the other clocks are unknown.
 LOOK_AGAIN_NS = 100 * MILLISECOND
 
-# How long a client waits for the answers of the other masters, before it looks again at one that has forgotten. Then it
-# waits twice as long each time, up to a second.
+# First pause for the answers of the other masters about one that has forgotten; it doubles each time, up to a second.
 ASK_OTHERS_NS = 30 * MILLISECOND
 
-# For how long a master without a vote is not reported: the other masters say in a moment for how long it is kept out.
+# A quarantine is not reported within this time: soon the other masters show how long it lasts.
 SETTLE_NS = 1200 * MILLISECOND
 
-# Within this time all clients have found a master that is back: they look once a second.
+# Within this time all clients notice that a master is back: they look once a second.
 FOUND_AGAIN_NS = 1500 * MILLISECOND
 
 
 class Admission(NamedTuple):
-    """What happens to a connection: it may vote, or it is closed and the master is dialled again.
+    """Decision about a connection: it may vote, or it is closed and the master is dialled again after `wait_ns`.
 
     Args:
-        admitted: whether it may vote.
-        wait_ns: how long to wait before dialling again.
         cause: why the master has no vote until then; None if that takes only a moment.
         asks_others: whether all other masters must be sent a pulse, because their horizons decide.
         settled: whether `cause` is final, so that it should be reported.
         forgot: whether the only master may have forgotten the locks that were granted on earlier connections.
-        votes: whether the master votes on ttls once it is admitted. If not, it only takes releases, and `cause` says
-            why.
-        kept: whether the master has kept what it knew when this client last read its marker.
+        votes: if False, an admitted master only takes releases, and `cause` says why.
+        kept: whether the master has forgotten nothing since this client last read its marker.
     """
 
     admitted: bool
@@ -62,14 +58,13 @@ class Admission(NamedTuple):
 def refuse(state: GuardState, case: Case) -> Admission:
     """Refuse a master that this client cannot use.
 
-    The reason may be the marker of another master that is connected, and that has joined this list meanwhile. A client
-    that is refused makes no call, so nothing else would find that.
+    Another connected master may have joined this list meanwhile. Pulses to the others reveal that: a refused client
+    makes no other call.
     """
     return Admission(False, SECOND, MasterRefused(case.refusal), asks_others=True)
 
 
 def refuse_unpersisted(state: GuardState, case: Case) -> Admission:
-    """Refuse a master that should be trusted to remember, but writes no append-only file."""
     refusal = (
         f"{state.address(case.master)} keeps no append-only file (aof_enabled:0), and so cannot be trusted "
         "to remember: appendonly yes is needed there, or a guard without trust_persistence"
@@ -78,24 +73,23 @@ def refuse_unpersisted(state: GuardState, case: Case) -> Admission:
 
 
 def look_at_clock_later(state: GuardState, case: Case) -> Admission:
-    """Look again in a second: the clock stands still, or was set back by just the time that has passed."""
+    """Look again later: the clock stands still, or was set back by exactly the time that has passed."""
     return Admission(False, SECOND, MasterQuarantined("its clock stands still"))
 
 
 def look_at_clocks_again(state: GuardState, case: Case) -> Admission:
-    """Look again when more is known of the other masters' clocks."""
     assert case.master.leap is not None
     return Admission(False, LOOK_AGAIN_NS, MasterQuarantined(case.master.leap.described()))
 
 
 def wait_for_others(state: GuardState, case: Case) -> None:
-    """Keep the connection, undecided, until the other masters were tried."""
+    """Keep the connection undecided while other masters are dialled."""
 
 
 def wait_for_missing(state: GuardState, case: Case) -> Admission:
-    """Look again until all masters can be read, because only then they may be new (F1).
+    """Look again until all masters can be read: only then they may be new (F1).
 
-    After the longest ttl, take the master for a forgetful one, so that the others are not needed indefinitely.
+    After the longest ttl, treat the master as one that has forgotten, so that it does not wait indefinitely.
     """
     master, report = case.master, case.report
     master.empty_ns = master.empty_ns or report.came_ns
@@ -113,13 +107,11 @@ def wait_for_missing(state: GuardState, case: Case) -> Admission:
 
 
 def look_for_marker_again(state: GuardState, case: Case) -> Admission:
-    """Look again soon, and remember since when the marker is missing."""
     case.master.missed_ns = case.master.missed_ns or case.report.came_ns
     return Admission(False, SECOND_LOOK_NS)
 
 
 def found(state: GuardState, case: Case) -> Admission | None:
-    """Take the next step of the founding (F2)."""
     master, report, founding = case.master, case.report, state.founding
     step = founding.step(master.index, report, case.reports)
     if step is Step.WAIT:
@@ -139,7 +131,6 @@ def found(state: GuardState, case: Case) -> Admission | None:
 
 
 def finish_founding(state: GuardState, case: Case) -> Admission:
-    """Make the marker of a prepared master final."""
     case.master.why = ""
     case.master.write_marker(replace(seen_marker(case), stage=FINAL), case.report)
     return Admission(False)
@@ -160,12 +151,11 @@ def replace_lost_marker(state: GuardState, case: Case) -> Admission:
 
 
 def accept_marker(state: GuardState, case: Case) -> Admission:
-    """Accept the marker, and write the longest ttl into it (G5); a quarantine that began earlier still counts."""
+    """Accept the marker, and write the longest ttl into it (G5); an earlier quarantine still counts."""
     master, marker = case.master, seen_marker(case)
     if master.marker is None or not marker.is_raised_from(master.marker):
         master.replaced = False
     if marker.identity() == master.written:
-        # The last write has succeeded.
         master.writes = 0
     state.note_marker(master, marker, case.report)
     master.heals_ns = _heals_ns(state, case)
@@ -173,7 +163,7 @@ def accept_marker(state: GuardState, case: Case) -> Admission:
     if raised != marker and master.write is None:
         master.write_marker(raised, case.report)
     elif state.raises_all() and case.report.came_ns - master.noted_ns < SETTLE_NS:
-        # The last one waits until all had it at one moment.
+        # The last master waits until all had the ttl at one moment.
         return Admission(False, ASK_OTHERS_NS, asks_others=True)
     admitted = admission(state, case)
     if admitted.admitted:
@@ -183,10 +173,10 @@ def accept_marker(state: GuardState, case: Case) -> Admission:
 
 
 def _heals_ns(state: GuardState, case: Case) -> int:
-    """Return until when locks may be held that lack the vote of a master which is back; 0 if there are none.
+    """Return until when locks may be held that lack the vote of a master that is back; 0 if there are none.
 
-    A lock that is held later was acquired or extended after all clients had found the master again. So its key was set
-    on this master, too (see `quorum.repair`).
+    By then all clients have found the master, so a lock that is acquired or extended later is also set here (see
+    `quorum.repair`).
     """
     master, marker, report = case.master, seen_marker(case), case.report
     if quorum_of(len(state.masters)) == len(state.masters):
@@ -200,23 +190,19 @@ def _heals_ns(state: GuardState, case: Case) -> int:
 
 
 def rename_marker(state: GuardState, case: Case) -> Admission:
-    """Write the process's new name into the marker, and nothing else: it has kept its memory."""
+    """Write the new name of a process that has kept its memory."""
     case.master.write_marker(replace(seen_marker(case), run_id=case.report.run_id), case.report)
     return admission(state, case)
 
 
 def replace_older_marker(state: GuardState, case: Case) -> Admission:
-    """Quarantine a master that has an older marker than before.
-
-    Its databases were swapped, and swapped back; or it was restarted with an older append-only file.
-    """
+    """Quarantine the master: its databases were swapped twice, or it has loaded an older append-only file."""
     _quarantine(state, case, "it has an older marker again, and maybe older locks")
     _write_doubt(state, case)
     return admission(state, case)
 
 
 def replace_outlived_marker(state: GuardState, case: Case) -> Admission:
-    """Quarantine a master whose process is another one than its marker says."""
     _quarantine(state, case, "it was restarted, or is another server now")
     _write_doubt(state, case)
     return admission(state, case)
@@ -226,7 +212,6 @@ def replace_outlived_marker(state: GuardState, case: Case) -> Admission:
 
 
 def leave(state: GuardState, case: Case) -> Admission:
-    """Let a master that was left only take releases; mark one that has forgotten that it was left."""
     master, report, left = case.master, case.report, state.left
     assert left is not None
     if case.seen is None and left.stage == LEFT:
@@ -240,14 +225,12 @@ def leave(state: GuardState, case: Case) -> Admission:
 
 
 def await_handover(state: GuardState, case: Case) -> Admission:
-    """Look again until another new master is final."""
     assert state.awaited is not None
     cause = MasterQuarantined(why_awaited(state.address(case.master), state.awaited[0]))
     return Admission(False, LOOK_AGAIN_NS, cause)
 
 
 def join(state: GuardState, case: Case) -> Admission:
-    """Make the marker of a new master final, because that of another one is."""
     case.master.write_marker(final_marker(seen_marker(case), state.address(case.master)), case.report)
     return Admission(False)
 
@@ -256,7 +239,6 @@ def join(state: GuardState, case: Case) -> Admission:
 
 
 def dismiss_leap(state: GuardState, case: Case) -> None:
-    """Ignore the jump: our own clock stood still."""
     assert case.master.leap is not None
     case.master.leap = case.master.leap._replace(judged=True)
 
@@ -271,10 +253,10 @@ def quarantine_jump(state: GuardState, case: Case) -> None:
 
 
 def quarantine_jump_for_all(state: GuardState, case: Case) -> Admission:
-    """Quarantine the master, and write an unsure marker, so that all clients do."""
+    """Let all clients quarantine the master, by an unsure marker."""
     leap = case.master.leap
     assert leap is not None
-    # Judged when another marker is there: this write may fail.
+    # Judged once the marker is replaced: this write may fail.
     case.master.leap = leap._replace(doubted=seen_marker(case).identity())
     _quarantine(state, case, leap.described())
     _write_doubt(state, case)
@@ -285,13 +267,11 @@ def quarantine_jump_for_all(state: GuardState, case: Case) -> Admission:
 
 
 def seen_marker(case: Case) -> Marker:
-    """Return the marker that was read."""
     assert case.seen is not None
     return case.seen
 
 
 def _quarantine(state: GuardState, case: Case, why: str) -> None:
-    """Quarantine the master for the longest time, unless it is for the same reason already."""
     master, report = case.master, case.report
     doubt = report.run_id, None if case.seen is None else case.seen.identity()
     if master.quarantine != doubt:
@@ -301,7 +281,6 @@ def _quarantine(state: GuardState, case: Case, why: str) -> None:
 
 
 def _write_doubt(state: GuardState, case: Case) -> None:
-    """Write an unsure marker, so that all clients quarantine this master."""
     report = case.report
     marker = replace(seen_marker(case), out=state.longest_ms, sure=False)
     marker = replace(marker, run_id=report.run_id, since=report.server_us, wall=state.wall())
@@ -309,7 +288,7 @@ def _write_doubt(state: GuardState, case: Case) -> None:
 
 
 def admission(state: GuardState, case: Case) -> Admission:
-    """Admit the master, unless it is quarantined or a marker is due."""
+    """Admit the master, unless it is quarantined or a marker must be written."""
     master, now_ns = case.master, case.report.came_ns
     cause = None
     until_ns = max(master.until_ns, master.jumped_until_ns)

@@ -1,4 +1,4 @@
-"""The decision whether a master may vote: a table of what its marker, its process and its clock say."""
+"""The table that decides whether a master may vote, by the states of its marker, process and clock."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Row(NamedTuple):
     """One row of the table: the cases that it matches, and its action.
 
     Args:
-        final: whether the action decides. If not, the rows below are read, too.
+        final: if False, the rows below decide.
     """
 
     name: str
@@ -54,7 +54,6 @@ class Row(NamedTuple):
     final: bool = True
 
     def matches(self, case: Case) -> bool:
-        """Return whether the row is about a case."""
         return bool(case.marker & self.marker and case.process & self.process and case.clock & self.clock)
 
 
@@ -62,7 +61,7 @@ M, P, C = MarkerState, ProcessState, ClockState
 
 # The first final row that matches decides. The columns are aligned by hand.
 # fmt: off
-# A master that cannot be used, however many there are; and handovers.
+# For any number of masters: those that cannot be used, and handovers.
 UNUSABLE = (
     #   name                            marker         process        clock               action
     Row("another use of the key",       M.UNREADABLE,  P.ANY,         C.ANY,              refuse),
@@ -97,8 +96,7 @@ TABLE = (
     Row("as it was",                    M.INTACT,      P.SAME,        C.ANY,              accept_marker),
 )
 
-# The same for a single master: it is used on after it has forgotten locks (R1). A quarantine would bind only clients
-# that knew the master before, and so exclude no second holder.
+# A single master: it stays in use after it has forgotten locks (R1).
 ALONE = (
     *UNUSABLE,
     Row("new",                          M.ALL_NEW,     P.ANY,         C.ANY,              found),
@@ -115,7 +113,6 @@ ALONE = (
 
 
 def rows_of(case: Case, table: tuple[Row, ...] = TABLE) -> list[Row]:
-    """Return the rows of a table that apply to a case, in their order; the last one decides."""
     rows = []
     for row in table:
         if row.matches(case):
@@ -129,18 +126,16 @@ class Admissions(GuardState):
     """Decides for one client which of its masters may vote."""
 
     def handshake(self, index: int) -> GuardHandshake:
-        """Return what the next handshake with a master does for the guard."""
         return self.masters[index].handshake()
 
     def monitor(self, index: int) -> GuardedMaster:
-        """Return the monitor for the connection of a master that was admitted."""
         return self.masters[index]
 
     def decide(self, index: int, report: HandshakeReport, others: list[HandshakeReport | None]) -> Admission | None:
         """Decide about a connection; None while that depends on masters that are being dialled.
 
         Args:
-            others: the reports of all connections that wait for a decision, this one's among them, and None for each
+            others: the reports of all connections that wait for a decision, including this one, and None for each
                 master that cannot be reached. Masters that are still being dialled are missing.
         """
         case = examine(self, index, report, others)

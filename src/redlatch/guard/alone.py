@@ -1,11 +1,7 @@
-"""The actions for a single master that may have forgotten locks (R1): it is used on, and its clients learn of it.
+"""The actions for a single master that may have forgotten locks (R1): it stays in use.
 
-A quarantine would bind only clients that knew the master before. One that starts afterwards is served at once, so a
-quarantine would cost an outage and exclude no second holder.
-
-`Admission.forgot` has the client's driver put all leases in doubt that stand on earlier connections (R2). A lease that
-was asked for later stands on a vote that came after the marker was read. Each decision that finds the master forgetful
-may say so again: the same leases are in doubt then.
+`Admission.forgot` makes the driver put all leases in doubt that stand on earlier connections (R2). Later leases stand
+on a vote that came after the marker was read. Repeating it is harmless: it concerns the same leases.
 """
 
 from __future__ import annotations
@@ -18,7 +14,7 @@ from redlatch.guard.state import GuardState
 
 
 def mark_again(state: GuardState, case: Case) -> Admission:
-    """Mark a master that may have forgotten locks as new, and put the locks of this client in doubt."""
+    """Write a new marker on a master that may have forgotten locks, and doubt this client's leases."""
     master, report = case.master, case.report
     marker = state.new_marker(master, report)
     if case.seen is not None:
@@ -29,11 +25,11 @@ def mark_again(state: GuardState, case: Case) -> Admission:
 
 
 def accept_new_marker(state: GuardState, case: Case) -> Admission:
-    """Accept the marker of another client that saw the master forget, and put the locks of this client in doubt."""
+    """Accept the marker of another client that saw the master forget, and doubt this client's leases."""
     return accept_marker(state, case)._replace(forgot=True)
 
 
 def doubt_after_jump(state: GuardState, case: Case) -> Admission:
-    """Put the locks of this client in doubt after the master's clock was set forward: its keys expire too soon."""
+    """Doubt this client's leases: the master's clock was set forward, so its keys expire too soon."""
     dismiss_leap(state, case)
     return Admission(False, forgot=True)

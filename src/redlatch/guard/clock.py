@@ -1,4 +1,4 @@
-"""How a master's clock relates to ours: an interval of offsets, jumps, and which of two clocks has jumped.
+"""A master's clock compared with ours: an interval of offsets, jumps, and which of two clocks has jumped.
 
 Our times are nanoseconds since boot; a server's are microseconds since 1970.
 """
@@ -10,25 +10,21 @@ from typing import NamedTuple
 
 from redlatch.votes.units import MILLISECOND, SECOND, quorum_of
 
-# A clock has jumped if it is off by more than this, beyond what its rate explains: some servers tell their time in
-# whole milliseconds, and no rate is perfectly even.
+# A larger difference than the clock's rate explains is a jump. Some servers count whole milliseconds.
 JUMP_NS = 10 * MILLISECOND
 
-# A clock stands still if it advances by less than a tenth of this time, or of a longer one. (Servers extrapolate their
-# clock a little between two readings.)
+# A clock stands still if it advances by less than a tenth of a time that is longer than this. Servers extrapolate their
+# clock a little between two readings.
 STILL_NS = 100 * MILLISECOND
 
-# How much faster or slower than ours a clock may run, whatever the drift factor says.
+# Bounds on how much faster or slower than ours a clock may run, whatever the drift factor is.
 MIN_RATE, MAX_RATE = 0.001, 0.01
 
-# How long a jump waits for news of the other masters' clocks, which show whose clock has jumped.
+# Time in which the other masters' clocks may still show whose clock has jumped.
 CONFIRM_NS = SECOND
 
 
 class ClockState(Flag):
-    """What is known of a master's clock."""
-
-    # Something else decides.
     UNJUDGED = auto()
     STEADY = auto()
     STANDS_STILL = auto()
@@ -36,7 +32,7 @@ class ClockState(Flag):
     OURS_STOOD_STILL = auto()
     # Set forward: another master's clock agrees with ours.
     FORWARD = auto()
-    # Seen to jump just now, before the other masters were heard.
+    # It jumped just now; the other masters were not read since.
     FORWARD_UNHEARD = auto()
     # The other masters do not show whose clock has jumped.
     FORWARD_UNCLEAR = auto()
@@ -48,10 +44,9 @@ class Leap(NamedTuple):
     """A jump forward of a master's clock.
 
     Args:
-        by_ns: by how much.
-        at_ns: before when.
+        at_ns: our time before the reading that showed it.
         judged: whether it was decided whose clock has jumped.
-        doubted: the identity of the marker that must be replaced, because the master's clock has jumped; or b"".
+        doubted: the identity of the marker that must be replaced because of the jump; or b"".
     """
 
     by_ns: int
@@ -60,15 +55,14 @@ class Leap(NamedTuple):
     doubted: bytes = b""
 
     def described(self) -> str:
-        """Return the reason for a quarantine."""
         return f"its clock was set forward by {self.by_ns / SECOND:.3f} s"
 
 
 def judge_leap(leap: Leap, others: list[Leap | None], size: int, now_ns: int) -> ClockState:
-    """Find out whose clock has jumped, by the clocks of the other masters.
+    """Find out whose clock has jumped.
 
     Args:
-        others: the last leap of each other master that was heard after this one; None if it has never jumped.
+        others: the last leap of each other master that was read after this one; None if it has never jumped.
         size: the number of masters.
     """
     alike = [
@@ -92,10 +86,10 @@ class Offset:
     """The offset of a master's clock from ours, as an interval that is as narrow as the readings allow (as in NTP).
 
     Args:
-        drift_factor: by which share of the time the clock may go wrong.
+        drift_factor: the relative error of the clock's rate.
 
     Attributes:
-        at_ns: when the clock was last read, by ours.
+        at_ns: our time of the last reading.
     """
 
     def __init__(self, drift_factor: float) -> None:
@@ -123,6 +117,6 @@ class Offset:
         return jump
 
     def stands_still(self, sent_ns: int, server_us: int) -> bool:
-        """Return whether a reading is about the same as the last one, though time has passed. Ask before `note`."""
+        """Return True if a reading is about the last one, though time has passed. Call it before `note`."""
         passed_ns, gone_ns = sent_ns - self.at_ns, (server_us - self._server_us) * 1000
         return bool(self.at_ns) and passed_ns > STILL_NS and -JUMP_NS < gone_ns < passed_ns // 10

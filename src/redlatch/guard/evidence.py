@@ -1,4 +1,4 @@
-"""Read a handshake's report: the state of the master's marker, of its process and of its clock."""
+"""Read a report: derive the states of the master's marker, process and clock."""
 
 from __future__ import annotations
 
@@ -17,17 +17,15 @@ from redlatch.guard.state import GuardState
 from redlatch.votes.said import shown
 from redlatch.votes.units import MILLISECOND, SECOND
 
-# How long a client waits before it looks again for a marker that is missing unlike others: another client may be
-# writing it. It also waits for this time after a write that did not succeed, then twice as long, up to a second.
+# Pause before another look for a marker that only this master lacks: another client may be writing it. Also the first
+# pause after a failed write; it doubles each time, up to a second.
 SECOND_LOOK_NS = 200 * MILLISECOND
 
-# How long a client takes the word of one master that a handover is under way.
+# For this time a client relies on one master's marker that a handover is under way.
 AWAITED_NS = 2 * SECOND
 
 
 class MarkerState(Flag):
-    """What is known of a master's marker."""
-
     # Something else decides.
     UNJUDGED = auto()
     # The key has another value.
@@ -36,23 +34,23 @@ class MarkerState(Flag):
     CONTRARY = auto()
     # The list was left for another one.
     LEFT = auto()
-    # It is to join the list by a handover, which has not come so far.
+    # It will join the list by a handover, when another one has joined.
     AWAITED = auto()
-    # The same, and another one has joined already.
+    # It joins the list now: another one has joined.
     JOINING = auto()
-    # Since it was written, the master has forgotten nothing.
+    # The master has forgotten nothing since it was written.
     INTACT = auto()
-    # When it was written, the master may have forgotten locks.
+    # The master may have forgotten locks when it was written.
     FORGETFUL = auto()
-    # This client has seen a later one: the master has forgotten what came after this one.
+    # This client has seen a later one, which the master has forgotten.
     OLDER = auto()
 
-    # The master has no final marker.
+    # From here on the master has no final marker.
     # No other master has one so far, but some are still being dialled; or it has that of another list.
     UNDECIDED = auto()
     # No other master has one, and all were read.
     ALL_NEW = auto()
-    # It is prepared by an attempt, which has made another one final.
+    # The attempt that has prepared it has made another one final.
     PREPARED = auto()
     # No other master has one, but some could not be read.
     MAYBE_NEW = auto()
@@ -68,14 +66,10 @@ class MarkerState(Flag):
 
 
 class ProcessState(Flag):
-    """What is known of a master's process, compared with the process that its marker names."""
-
-    # Something else decides.
     UNJUDGED = auto()
     SAME = auto()
-    # Another process, or another history of keys, which has kept all keys.
+    # The process or its history of keys has another name, but all keys are kept.
     KEPT_MEMORY = auto()
-    # Another process, which may have forgotten keys.
     RESTARTED = auto()
     # trust_persistence was given, but the process has no append-only file.
     UNPERSISTED = auto()
@@ -85,7 +79,7 @@ class ProcessState(Flag):
 
 
 class Case(NamedTuple):
-    """One master's report, and what it says.
+    """One master's report, and the states that it shows.
 
     Args:
         seen: the marker that was read, or None.
@@ -104,7 +98,7 @@ class Case(NamedTuple):
 
 
 def examine(state: GuardState, index: int, report: HandshakeReport, others: list[HandshakeReport | None]) -> Case:
-    """Record what a report shows of a master's clock, and return its case; the arguments are those of `decide`."""
+    """Return the case of a report, and record the readings of the clock and the marker; see `Admissions.decide`."""
     master = state.masters[index]
     try:
         seen = Marker.read(report.marker)
@@ -120,7 +114,7 @@ def examine(state: GuardState, index: int, report: HandshakeReport, others: list
         return case._replace(marker=moved)
     if refusal := _refusal(state, master, seen):
         another = seen is not None and seen.stage == FINAL and seen.masters != state.names
-        # No other one is known so far.
+        # No master with another marker is known so far.
         alone = all([marker == seen for marker in final_markers(state, reached)])
         undecided = another and alone and max(1, len(others)) < len(state.addresses)
         return case._replace(refusal=refusal, marker=MarkerState.UNDECIDED if undecided else MarkerState.CONTRARY)
@@ -137,12 +131,11 @@ def examine(state: GuardState, index: int, report: HandshakeReport, others: list
 
 
 def _refusal(state: GuardState, master: GuardedMaster, seen: Marker | None) -> str:
-    """Return why this client may not use a master, as the markers say; "" if it may."""
     refusal = stranger(state, master) if seen is None else disagreement(state, master, seen)
     master.contrary = refusal if seen is not None else ""
     if refusal or not (seen is None or seen.stage in OF_FOUNDING):
         return refusal
-    # A client that agrees with nobody writes nothing: it may be the one that is wrong.
+    # A client that agrees with no marker writes none: it may be the one that is wrong.
     contrary = [other.contrary for other in state.masters if other.contrary]
     return contrary[0] if contrary and state.known_marker() is None else ""
 
@@ -154,36 +147,60 @@ def handover_state(
     report: HandshakeReport,
     reached: list[HandshakeReport],
 ) -> MarkerState:
-    """Tell what a handover means for a master; UNJUDGED if there is none."""
+    """Return the state of a master's marker in a handover; UNJUDGED if there is none."""
     if is_outdated(state, seen, final_markers(state, reached)):
-        # A connection may have waited for a decision since before the end of the handover.
-        before = [master.marker for master in state.masters if master.seen_ns <= report.sent_ns]
-        before += [read_quietly(other) for other in reached if other.came_ns <= report.sent_ns]
-        return MarkerState.LOST if is_outdated(state, seen, before) else MarkerState.JUST_MISSED
+        return _outdated_marker(state, seen, report, reached)
     if seen is not None and is_awaited(seen, state.names):
         state.awaited = seen, report.came_ns
-    awaited = state.awaited
-    if awaited is not None and report.came_ns - awaited[1] < AWAITED_NS and (seen is None or seen is awaited[0]):
-        begun = has_ended(state, awaited[0].attempt, state.names, reached)
-        kept = seen is not None and seen.run_id == report.run_id and not master.knew_marker(report.came_ns)
-        if not begun or kept:
-            return MarkerState.JOINING if begun else MarkerState.AWAITED
-        return MarkerState.UNJUDGED if seen is None else MarkerState.LOST
+    if state.awaited is not None:
+        awaited, at_ns = state.awaited
+        if report.came_ns - at_ns < AWAITED_NS and (seen is None or seen is awaited):
+            return _awaited_marker(state, master, awaited, seen, report, reached)
+    return _left_marker(state, master, seen)
+
+
+def _outdated_marker(
+    state: GuardState, seen: Marker | None, report: HandshakeReport, reached: list[HandshakeReport]
+) -> MarkerState:
+    # A connection may have waited for a decision since before the end of the handover.
+    before = [master.marker for master in state.masters if master.seen_ns <= report.sent_ns]
+    before += [read_quietly(other) for other in reached if other.came_ns <= report.sent_ns]
+    return MarkerState.LOST if is_outdated(state, seen, before) else MarkerState.JUST_MISSED
+
+
+def _awaited_marker(
+    state: GuardState,
+    master: GuardedMaster,
+    awaited: Marker,
+    seen: Marker | None,
+    report: HandshakeReport,
+    reached: list[HandshakeReport],
+) -> MarkerState:
+    if not has_ended(state, awaited.attempt, state.names, reached):
+        return MarkerState.AWAITED
+    if seen is None:
+        return MarkerState.UNJUDGED
+    kept = seen.run_id == report.run_id and not master.knew_marker(report.came_ns)
+    return MarkerState.JOINING if kept else MarkerState.LOST
+
+
+def _left_marker(state: GuardState, master: GuardedMaster, seen: Marker | None) -> MarkerState:
     if seen is not None and is_left(seen, state.names):
         if seen.stage == LEFT and disagreement(state, master, seen):
             return MarkerState.UNJUDGED
         state.left = seen
-    left = state.left
-    if left is not None and seen is not None and seen.stage == FINAL and seen.attempt > left.attempt:
+    if state.left is None:
+        return MarkerState.UNJUDGED
+    if seen is not None and seen.stage == FINAL and seen.attempt > state.left.attempt:
         # Another handover has come back to this list.
-        state.left = left = None
-    return MarkerState.UNJUDGED if left is None else MarkerState.LEFT
+        state.left = None
+        return MarkerState.UNJUDGED
+    return MarkerState.LEFT
 
 
 def missing_marker(
     state: GuardState, master: GuardedMaster, report: HandshakeReport, others: list[HandshakeReport | None]
 ) -> MarkerState:
-    """Tell what it means that a master has no final marker."""
     now_ns = report.came_ns
     reached = [other for other in others if other is not None]
     if not any([other.knew_marker(now_ns) for other in state.masters] + [is_in_use(other) for other in reached]):
@@ -196,25 +213,23 @@ def missing_marker(
         if has_ended(state, prepared.attempt, prepared.masters, reached):
             return MarkerState.PREPARED
     missed_ns = master.missed_ns or now_ns
-    # A second look comes after a half to the whole of its pause.
+    # A second look comes after half of its pause at the earliest.
     if not known and now_ns - missed_ns < SECOND_LOOK_NS // 2:
         return MarkerState.JUST_MISSED
     return MarkerState.LOST
 
 
 def has_ended(state: GuardState, number: int, masters: tuple[str, ...], reached: list[HandshakeReport]) -> bool:
-    """Return whether the founding or the handover with a number has made a master of a list final."""
     return any([(marker.attempt, marker.masters) == (number, masters) for marker in final_markers(state, reached)])
 
 
 def final_markers(state: GuardState, reached: list[HandshakeReport]) -> list[Marker]:
-    """Return the final markers that this client knows of."""
     markers = [master.marker for master in state.masters] + [read_quietly(report) for report in reached]
     return [marker for marker in markers if marker is not None and marker.stage == FINAL]
 
 
 def is_outdated(state: GuardState, seen: Marker | None, others: Sequence[Marker | None]) -> bool:
-    """Return whether a marker is of the list that this one has replaced, as a final one of the others says.
+    """Return True if a final marker of this list says that it has replaced the list of a marker.
 
     The master has forgotten the handover, and a client of the old list has marked it again.
     """
@@ -225,7 +240,7 @@ def is_outdated(state: GuardState, seen: Marker | None, others: Sequence[Marker 
 
 
 def present_marker(state: GuardState, master: GuardedMaster, marker: Marker, report: HandshakeReport) -> MarkerState:
-    """Return whether the master may have forgotten locks when its marker was written, or since then."""
+    """Find out whether the master may have forgotten locks before or since its marker was written."""
     known = master.marker
     if known is not None and master.knew_marker(report.came_ns) and _replaced(state, known, marker):
         older = marker.since < known.since and marker.wall < known.wall and marker.identity() != master.written
@@ -234,9 +249,9 @@ def present_marker(state: GuardState, master: GuardedMaster, marker: Marker, rep
 
 
 def _replaced(state: GuardState, known: Marker, marker: Marker) -> bool:
-    """Return whether a marker is another one than before. A trusted process takes over its predecessor's marker."""
+    """Return True if the marker was replaced. A trusted process takes over its predecessor's marker."""
     if marker.previous and marker.attempt > known.attempt:
-        # Another handover has come back to this list. It has waited for all locks of before.
+        # Another handover has come back to this list, after all earlier locks had expired.
         return False
     if state.settings.trust_persistence:
         return known.since != marker.since
@@ -244,7 +259,6 @@ def _replaced(state: GuardState, known: Marker, marker: Marker) -> bool:
 
 
 def process_of(state: GuardState, marker: Marker, report: HandshakeReport) -> ProcessState:
-    """Return whether the master's process remembers what the marker's process knew."""
     trusted = state.settings.trust_persistence
     if trusted and not report.persists:
         return ProcessState.UNPERSISTED
@@ -256,13 +270,12 @@ def process_of(state: GuardState, marker: Marker, report: HandshakeReport) -> Pr
 
 
 def _only_renamed(marker: Marker, report: HandshakeReport) -> bool:
-    """Return whether only the history of keys has a new name: a master takes one with its first replica."""
+    """Return True if only the history of keys has a new name: a master takes one with its first replica."""
     now = report.run_id.partition(" ")[0]
     return marker.origin()[0] == now and not report.promoted and marker.longest <= report.backlog_ms
 
 
 def clock_of(state: GuardState, master: GuardedMaster, marker: Marker, report: HandshakeReport) -> ClockState:
-    """Return whether the master's clock has jumped forward, as far as that is not decided and written yet."""
     leap = master.leap
     if leap is None or leap.judged or (leap.doubted and leap.doubted != marker.identity()):
         return ClockState.STEADY

@@ -1,4 +1,4 @@
-"""How masters without a marker come to be new (F1, F2).
+"""How masters without a marker become new ones (F1, F2).
 
 New means that all masters were read and none has a final marker, and that this client knew none. Founding them is a
 two-phase commit, whose markers have three stages. Only a final one lets a master vote.
@@ -11,12 +11,12 @@ two-phase commit, whose markers have three stages. Only a final one lets a maste
      lock stood.
   3. When all masters are prepared by one attempt, their markers become final.
 
-Each write compares the whole marker, and any client may do steps 2 and 3. So a founder may end at any time: others go
-on. A master that is prepared beside a final marker of the same attempt has forgotten nothing, and becomes final, too.
-One that is not prepared has forgotten its marker, and is kept out.
+Each write compares the whole marker, and any client may do steps 2 and 3. So a founder may end at any time: others
+continue. A master that is prepared beside a final marker of the same attempt has forgotten nothing, and becomes final
+too. One that is not prepared has forgotten its marker, and is kept out.
 
-Of two founders the one that began earlier goes on: it replaces the drafts of the other, which waits for it. A prepared
-marker is replaced only if its attempt cannot succeed any more: a master that was read later has no marker of it.
+Of two founders the earlier one continues: it replaces the drafts of the other, which waits for it. A prepared marker is
+replaced only if its attempt cannot succeed any more: a master that was read later has no marker of it.
 `tests/model/founding.pml` checks these rules.
 Source of the two phases: Gray, "Notes on Data Base Operating Systems", 1978.
 """
@@ -30,24 +30,21 @@ from enum import Enum, auto
 from redlatch.guard.handshake import HandshakeReport
 from redlatch.guard.marker import OF_FOUNDING, PREPARED, Marker
 
-# A draft expires after this time, in milliseconds. For as long others wait for a founder that has ended in the middle
-# of step 1.
+# A draft expires after this time. Others wait as long for a founder that has ended in the middle of step 1.
 DRAFT_KEPT_MS = 3000
 
-# The number of an attempt consists of its founder's rank, which stays, and the count of its attempts. The rank is the
-# time of the first attempt in microseconds, and this many random values: no two founders have the same.
+# The number of an attempt is its founder's constant rank and the count of its attempts. The rank is the time of the
+# first attempt in microseconds, with one of this many random values, so that no two founders have the same.
 RANDOM_VALUES = 1 << 40
 ATTEMPTS = 1 << 20
 
 
 class Step(Enum):
-    """What a founder does about one master when all were read."""
-
     WRITE_DRAFT = auto()
-    # Until the other masters were read.
+    # The other masters must be read first.
     WAIT = auto()
     READ_AGAIN = auto()
-    # To a founder with a smaller rank.
+    # A founder with a smaller rank continues.
     GIVE_WAY = auto()
     PREPARE = auto()
     FINISH = auto()
@@ -57,13 +54,9 @@ class Step(Enum):
 class Founding:
     """The attempts of one client.
 
-    Args:
-        wall_us: returns microseconds since 1970.
-        random: returns a number from 0 to 1.
-
     Attributes:
-        number: of the present attempt, or 0.
-        sent: the masters, by index, that were sent its draft.
+        number: the current attempt, or 0.
+        sent: the indexes of the masters that were sent its draft.
         doubted: the attempts that have prepared some masters, while others had no marker of them.
         doubted_ns: when that was read.
     """
@@ -76,25 +69,19 @@ class Founding:
     doubted_ns: int = 0
 
     def step(self, index: int, report: HandshakeReport, reports: Sequence[HandshakeReport]) -> Step:
-        """Return what to do about a master.
-
-        Args:
-            reports: of all masters, none of which has a final marker.
-        """
+        """Return the next step for a master; `reports` are those of all, none of which has a final marker."""
         if not self.number:
             self._begin()
-        numbers = [attempt_of(other) for other in reports]
+        numbers = {attempt_of(other) for other in reports}
         prepared = frozenset(attempt_of(other) for other in reports if is_prepared(other))
-        if numbers[0] and len(set(numbers)) == 1:
-            if all(is_prepared(other) for other in reports):
-                return Step.FINISH
-            return Step.WAIT if is_prepared(report) else Step.PREPARE
+        if len(numbers) == 1 and 0 not in numbers:
+            return _second_phase(report, reports)
         if prepared and not self._are_given_up(prepared, reports):
             return Step.READ_AGAIN
-        going_on = {number for number in numbers if number and number not in prepared}
-        if any(number // ATTEMPTS < self.number // ATTEMPTS for number in going_on):
+        unprepared = numbers - prepared - {0}
+        if any(number // ATTEMPTS < self.number // ATTEMPTS for number in unprepared):
             return Step.GIVE_WAY
-        if attempt_of(report) == self.number in going_on:
+        if attempt_of(report) == self.number in unprepared:
             return Step.WAIT
         if index in self.sent:
             self._begin()
@@ -102,42 +89,43 @@ class Founding:
         return Step.WRITE_DRAFT
 
     def _are_given_up(self, attempts: frozenset[int], reports: Sequence[HandshakeReport]) -> bool:
-        """Return whether attempts that are not complete had prepared masters before all of these reports."""
+        """Return True if incomplete attempts had prepared masters before all of these reports."""
         if self.doubted != attempts:
             self.doubted, self.doubted_ns = attempts, max(report.came_ns for report in reports)
         return all(report.sent_ns >= self.doubted_ns for report in reports)
 
     def _begin(self) -> None:
-        """Begin another attempt."""
         rank = self.number // ATTEMPTS or max(1, self.wall_us()) * RANDOM_VALUES + int(self.random() * RANDOM_VALUES)
         self.number = max(self.number, rank * ATTEMPTS) + 1
         self.sent = set()
 
 
-def attempt_of(report: HandshakeReport) -> int:
-    """Return the number of the attempt that has a draft on a master, or has prepared it.
+def _second_phase(report: HandshakeReport, reports: Sequence[HandshakeReport]) -> Step:
+    if all(is_prepared(other) for other in reports):
+        return Step.FINISH
+    return Step.WAIT if is_prepared(report) else Step.PREPARE
 
-    Return 0 if there is none, and if another process has kept its marker.
-    """
+
+def attempt_of(report: HandshakeReport) -> int:
+    """Return the number of the attempt whose draft or prepared marker the process has written; or 0."""
     marker = read_quietly(report)
     begun = marker is not None and marker.stage in OF_FOUNDING and marker.run_id == report.run_id
     return marker.attempt if marker is not None and begun else 0
 
 
 def is_prepared(report: HandshakeReport) -> bool:
-    """Return whether a master is prepared by an attempt."""
     marker = read_quietly(report)
     return marker is not None and marker.stage == PREPARED and marker.run_id == report.run_id
 
 
 def is_in_use(report: HandshakeReport) -> bool:
-    """Return whether a master has a marker that is not of a founding, or a text that is no marker of ours."""
+    """Return True if a master has a marker, other than one of a founding, or another text."""
     marker = read_quietly(report)
     return report.marker is not None and (marker is None or marker.stage not in OF_FOUNDING)
 
 
 def read_quietly(report: HandshakeReport) -> Marker | None:
-    """Return the marker of a report, or None if there is none that can be read: its own case says so."""
+    """Return the marker of a report; None if it has none or cannot be read."""
     try:
         return Marker.read(report.marker)
     except (ValueError, TypeError, RecursionError):

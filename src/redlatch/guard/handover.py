@@ -2,20 +2,20 @@
 
 A mover (see `operate.mover`) takes these steps:
 
-  1. It marks each new master as *pending*. Nobody may vote there.
+  1. It marks each new master as *pending*. No client may vote there.
   2. It marks each old master as *left* for the new ones, the first one before the others. From then on no vote of an
      old master counts, as soon as a client looks: at its next pulse, so within a second of use.
   3. It waits until every lock that stands on old votes has expired: for the longest ttl in use, if N - q + 1 masters
-     that have forgotten nothing have told theirs, and else for the longest ttl. Then it reads all old masters again. If
-     one has not the same marker as before, it begins again with the second step.
+     that have forgotten nothing know theirs, otherwise for the longest ttl allowed. Then it reads all old masters
+     again. If the marker of one has changed, it begins again with the second step.
   4. It marks each new master as *final*.
 
 A master in both lists is left until it is final. All markers of a handover have its number. Any client of the new list
-may do the last step for a master, as soon as it has seen that another is final. A master that has forgotten that it was
-left is marked again by any client of the old list that knows it; this marker is unsure, and so is the final one.
+may do the last step for a master, once it has seen that another is final. A master that has forgotten that it was left
+is marked again by any client of the old list that knows it; this marker is unsure, and so is the final one.
 
-A client of the old list that has seen one left master has no lock there any more, but still releases what it holds. If
-it knows the new list (`Client(old, next=new)`), it goes on there when one of the new masters is final.
+A client of the old list that has seen one left master has no lock there any more, but still releases the locks that it
+holds. If it knows the new list (`Client(old, next=new)`), it uses that when one of the new masters is final.
 `tests/model/handover.pml` checks these rules.
 """
 
@@ -29,20 +29,20 @@ from redlatch.guard.handshake import HandshakeReport
 from redlatch.guard.marker import FINAL, LEFT, PENDING, Marker, shown_list
 from redlatch.votes.said import shown
 
-# For how long a master remembers that it was left, in milliseconds: a hundred years.
+# A master remembers for a hundred years that it was left.
 LEFT_KEPT_MS = 3_155_760_000_000
 
-# For how long a new master waits for a handover that has ended in the middle, in milliseconds: a day.
+# A new master waits for a day for a handover that was interrupted.
 PENDING_KEPT_MS = 86_400_000
 
 
 class Successor(NamedTuple):
-    """The list that a client goes over to after a handover.
+    """The list that a client changes to after a handover.
 
     Args:
         masters: the new masters, each with its address and its name.
         guard: makes the guard for them.
-        key: of their markers.
+        key: the key of their markers.
         previous, names: the names of the old and of the new masters, as markers have them.
     """
 
@@ -59,36 +59,27 @@ def names_of(addresses: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def is_awaited(marker: Marker, mine: tuple[str, ...]) -> bool:
-    """Return whether a master is to join this list by a handover."""
     return (marker.stage == PENDING and marker.masters == mine) or (marker.stage == LEFT and marker.successors == mine)
 
 
 def is_left(marker: Marker, mine: tuple[str, ...]) -> bool:
-    """Return whether a master says that this list was left."""
     return (marker.stage == LEFT and marker.successors != mine) or (marker.stage == FINAL and marker.previous == mine)
 
 
 def has_moved(marker: Marker | None, previous: tuple[str, ...], masters: tuple[str, ...]) -> bool:
-    """Return whether a handover between two lists has made a new master final."""
     return marker is not None and (marker.stage, marker.previous, marker.masters) == (FINAL, previous, masters)
 
 
 def pending_marker(old: Marker, report: HandshakeReport, master: str, masters: tuple[str, ...], number: int) -> Marker:
-    """Return the marker of a new master.
-
-    Args:
-        old: a marker of the old list, whose options the new one takes over.
-        master, masters: its address, and those of all new masters.
-        number: of the handover.
-    """
+    """Return the marker of a new master; `old` is one of the old list, whose options the new list takes over."""
     made = replace(old, run_id=report.run_id, since=report.server_us, out=0, sure=True, attempt=number, successors=())
     return replace(made, stage=PENDING, master=master, masters=names_of(masters), previous=old.masters)
 
 
 def left_marker(old: Marker, report: HandshakeReport, successors: tuple[str, ...], number: int) -> Marker:
-    """Return the marker of an old master. The rest of its marker stays, so that it shows whether the master forgets.
+    """Return the marker of an old master. It keeps the other fields, which show later whether the master forgets.
 
-    If the process is another one than the marker says, the marker becomes that of a forgetful master.
+    If the marker names another process, it becomes that of a master that has forgotten.
     """
     if old.run_id != report.run_id:
         old = forgetful_copy(old, report, old.master, old.wall)
@@ -96,13 +87,13 @@ def left_marker(old: Marker, report: HandshakeReport, successors: tuple[str, ...
 
 
 def forgetful_copy(marker: Marker, report: HandshakeReport, master: str, wall_us: int) -> Marker:
-    """Return a marker for a master that may have forgotten its own. It is unsure, also when it becomes final."""
+    """Return a marker for a master that may have forgotten its own. It stays unsure when it becomes final."""
     made = replace(marker, run_id=report.run_id, since=report.server_us, wall=wall_us)
     return replace(made, master=master, out=marker.longest, sure=False)
 
 
 def final_marker(marker: Marker, master: str) -> Marker:
-    """Return what a pending or left marker becomes when its master joins the new list."""
+    """Return the final form of a pending or left marker, for a master that joins the new list."""
     if marker.stage == PENDING:
         return replace(marker, stage=FINAL)
     lists = {"masters": marker.successors, "previous": marker.masters, "successors": ()}
@@ -110,7 +101,6 @@ def final_marker(marker: Marker, master: str) -> Marker:
 
 
 def why_left(address: str, marker: Marker) -> str:
-    """Return why an old master has no vote, and what to do."""
     new = marker.successors if marker.stage == LEFT else marker.masters
     return (
         f"{shown(address)} was left for {shown_list(new)}: give this client those masters, or before the next handover "
@@ -119,7 +109,6 @@ def why_left(address: str, marker: Marker) -> str:
 
 
 def why_awaited(address: str, marker: Marker) -> str:
-    """Return why a new master has no vote yet, and what to do."""
     old = marker.previous if marker.stage == PENDING else marker.masters
     return (
         f"{shown(address)} waits for the handover from {shown_list(old)}; if that has stopped, run `redlatch masters "

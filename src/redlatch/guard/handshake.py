@@ -1,6 +1,6 @@
-"""The guard's part of a handshake: the commands that it adds, and how their replies become a report.
+"""The guard's part of a handshake: its commands, and the report that their replies become.
 
-`GuardHandshake` has the form of `wire.connect.HandshakeExtension`; the driver passes it to the dialler.
+`GuardHandshake` implements `wire.connect.HandshakeExtension`; the driver passes it to the dialler.
 """
 
 from __future__ import annotations
@@ -18,24 +18,22 @@ from redlatch.votes.commands import pack
 from redlatch.votes.said import shown
 from redlatch.votes.units import UNBOUNDED
 
-# How long a master without replicas remembers that it was a replica: the default of servers (repl-backlog-ttl).
+# The servers' default of repl-backlog-ttl. A master without replicas remembers for this time that it was a replica.
 BACKLOG_MS = 3_600_000
 
-# No clock shows more seconds since 1970.
 MOST_SECONDS = 1 << 40
 
 
 class HandshakeReport(NamedTuple):
-    """What a handshake has shown of a master.
+    """The result of a handshake with a master.
 
     Args:
         run_id: names the server process, and the history of its keys.
-        marker: its text, or None.
         server_us: the server's clock, in microseconds since 1970, between `sent_ns` and `came_ns` of ours.
         persists: whether the master has an append-only file.
         promoted: whether it was a replica before, as far as it remembers.
         backlog_ms: how long a master without replicas remembers that (repl-backlog-ttl).
-        up_us: for how long the process has run, by the server's clock and in whole seconds; None if it is not known.
+        up_us: the age of the process in whole seconds, by the server's clock; None if unknown.
     """
 
     run_id: str
@@ -50,8 +48,6 @@ class HandshakeReport(NamedTuple):
 
 
 class Replies(NamedTuple):
-    """What the replies to the guard's commands say."""
-
     marker: bytes | None
     server_us: int
     backlog_ms: int
@@ -59,12 +55,7 @@ class Replies(NamedTuple):
 
 @dataclass(frozen=True)
 class GuardHandshake:
-    """What one handshake does for the guard: it reads the marker and the clock, and may write a marker first.
-
-    Args:
-        key: of the marker.
-        write: the marker to write, or None.
-    """
+    """The guard's commands in one handshake: write a marker if one is due, then read the marker and the clock."""
 
     key: bytes
     write: MarkerWrite | None = None
@@ -72,7 +63,6 @@ class GuardHandshake:
     info_sections = (b"persistence",)
 
     def commands(self) -> list[bytes]:
-        """Return the guard's commands, in the order of their replies."""
         commands = [pack(b"GET", self.key), pack(b"TIME"), pack(b"CONFIG", b"GET", b"repl-backlog-ttl")]
         if self.write is not None:
             old, new, kept_ms, made_us = self.write
@@ -81,14 +71,14 @@ class GuardHandshake:
         return commands
 
     def repeated(self) -> GuardHandshake:
-        """Return what another try does. It writes nothing: the reason for the marker may be gone."""
+        """Return a handshake that writes nothing: the reason for the marker may be gone."""
         return replace(self, write=None)
 
     def read(self, replies: list[Any]) -> Replies:
-        """Return what the replies say.
+        """Check and return the replies.
 
         Raises:
-            MasterRefused: a right is missing, or a reply is none to its command.
+            MasterRefused: a right is missing, or a reply does not fit its command.
             redis.exceptions.RedisError: the error that the master answered with.
         """
         *written, marker, clock, backlog = replies
@@ -107,13 +97,7 @@ class GuardHandshake:
         return Replies(marker, _server_us(clock), _backlog_ms(backlog))
 
     def report(self, found: Replies, info: Mapping[str, str], sent_ns: int, came_ns: int) -> HandshakeReport:
-        """Return the report of a handshake.
-
-        Args:
-            found: what `read` returned.
-            info: the fields of INFO.
-            sent_ns, came_ns: when the commands left, and when all replies were there.
-        """
+        """Return the report of a handshake whose commands left at `sent_ns`, with the fields of INFO."""
         return HandshakeReport(
             run_id=f"{info.get('run_id', '')} {info.get('master_replid', '')}".strip(),
             marker=found.marker,
@@ -128,7 +112,6 @@ class GuardHandshake:
 
 
 def _server_us(clock: Any) -> int:
-    """Return the server's clock from its reply to TIME."""
     try:
         seconds, microseconds = map(int, clock if isinstance(clock, list) else ())
     except (TypeError, ValueError):
@@ -139,13 +122,11 @@ def _server_us(clock: Any) -> int:
 
 
 def _up_us(seconds: str) -> int | None:
-    """Return for how long a server has run, as it says."""
     known = seconds.isdecimal() and len(seconds) <= len(str(MOST_SECONDS))
     return int(seconds) * 1_000_000 if known else None
 
 
 def _backlog_ms(reply: Any) -> int:
-    """Return how long a master remembers that it was a replica; the default of servers if it does not say."""
     words = [word for pair in reply.items() for word in pair] if isinstance(reply, dict) else reply
     if not isinstance(words, list) or len(words) != 2 or not isinstance(words[1], bytes) or not words[1].isdigit():
         return BACKLOG_MS

@@ -1,4 +1,4 @@
-"""What the guard knows of one master; it also monitors the connection by pulses."""
+"""The state of one guarded master; it also monitors the connection by pulses."""
 
 from __future__ import annotations
 
@@ -15,53 +15,49 @@ from redlatch.votes.durations import Durations
 from redlatch.votes.scripts import KEPT_MS, MARK_WITHIN_US
 from redlatch.votes.units import MILLISECOND
 
-# A marker on a master without one must arrive within the default ttl, but may always take this long, in microseconds.
+# A marker on a master without one must arrive within the default ttl, or within this time if that is longer.
 LEAST_WITHIN_US = 1_000_000
 
-# How many earlier markers of a master a client remembers.
 MOST_EARLIER = 100
 
 
 @dataclass
 class GuardedMaster:
-    """What the guard knows of one master.
+    """The state of one guarded master.
 
     The engine uses five members, as those of a connection's monitor: `pulse`, `horizon_ms`, `refusal`, `answered` and
     `flushed`.
 
     Attributes:
-        index: the master's place in the client's list.
-        key: of its marker.
-        default_ttl_ms: the client's default ttl: the horizon that a pulse asks for, if it is allowed.
+        default_ttl_ms: the client's default ttl: the horizon that a pulse requests, if it is allowed.
         allowed_ms: the longest ttl that clients may use (G5).
-        offset: of its clock from ours.
-        clock_set_back: called with the ns by which its clock was set back.
+        clock_set_back: called with the ns by which the master's clock was set back.
         confirm: called with this object when a pulse has found its marker unchanged.
         marker: the marker that was last read.
-        earlier: the origins of the markers that it had before, as far as this client has seen them.
-        asked_ns: before the marker was last read, or a pulse last found it unchanged.
-        seen_ns: after that.
+        earlier: the origins of its former markers.
+        asked_ns: a time before the marker was last read, or a pulse last found it unchanged.
+        seen_ns: a time after that.
         noted_ns: when its present marker was first read.
         replaced: whether a pulse has found another marker than before.
-        empty_ns: since when it has no final marker, while other masters cannot be read; 0 while that is not so.
-        missed_ns: since when the marker is missing, though other masters have theirs; 0 while it is not.
-        quarantine: what the master is quarantined for, so that nothing is counted twice.
-        why: the same in words.
-        until_ns: when the quarantine ends, as far as its memory is concerned.
+        empty_ns: since when it has no final marker, while other masters cannot be read; or 0.
+        missed_ns: since when only this master lacks its marker; or 0.
+        quarantine: identifies the cause of the quarantine, which counts once.
+        why: the cause in words.
+        until_ns: when the quarantine for its memory ends.
         found_us: when it was found to have forgotten, by its own clock.
         contrary: how its marker contradicts this client, or "".
         written: the identity of the marker that this client has written last, until it has read one.
-        settles_ns: until when its quarantine is not reported, because it becomes known soon for how long it lasts.
-        unsure: the process and the time of an unsure marker, and when this client first saw it.
+        settles_ns: until then its quarantine is not reported, because its duration is known soon.
+        unsure: the origin of an unsure marker, and when this client first saw it.
         unheard: whether others may still know that an unsure marker keeps it out for too short a time (G5).
-        jumped_until_ns: when a quarantine ends that began with a jump of its clock, and of which no marker says.
+        jumped_until_ns: when a quarantine ends that began with a jump of its clock, and that is in no marker.
         heals_ns: until when locks may be held that lack its vote, because it was kept out or restarted; or 0.
-        write: the marker that the next handshake writes; None if it only reads.
-        writes: how many writes were due since the marker was last as it should be.
-        leap: how its clock has last jumped forward.
+        write: the marker that the next handshake writes, if any.
+        writes: how many writes in a row have not led to the desired marker.
+        leap: the last jump forward of its clock.
         out: whether it is quarantined now.
         quarantines: how many quarantines have begun.
-        reply_time: how long its answers to pulses took.
+        reply_time: the durations of its answers to pulses.
     """
 
     index: int
@@ -100,18 +96,17 @@ class GuardedMaster:
     # --- the engine's monitor ------------------------------------------------------------------------------
 
     def pulse(self) -> tuple[bytes, bytes, int]:
-        """Return what a pulse asks (see `votes.commands.Pulse`)."""
+        """Return the arguments of a pulse (see `votes.commands.Pulse`)."""
         assert self.marker is not None
         return self.key, self.marker.identity(), min(self.default_ttl_ms, self.allowed_ms)
 
     @property
     def horizon_ms(self) -> int:
-        """The horizon of the marker, as it was last read."""
         assert self.marker is not None
         return self.marker.horizon
 
     def refusal(self, ttl_ms: int) -> MasterRefused | None:
-        """Return why no lock may have a ttl so far, or None if it may (G5)."""
+        """Return why no lock may have this ttl so far, or None if it may (G5)."""
         if ttl_ms <= self.allowed_ms:
             return None
         return MasterRefused(
@@ -120,12 +115,8 @@ class GuardedMaster:
         )
 
     def answered(self, sent_ns: int, came_ns: int, server_us: int, horizon_ms: int) -> MasterQuarantined | None:
-        """Record the answer to a pulse; return why the connection must end, or None.
-
-        Args:
-            server_us: the server's clock, or 0 if its marker is another one.
-            horizon_ms: the horizon of the marker.
-        """
+        """Record the answer to a pulse (`server_us` is 0 if the marker was replaced); return why the connection
+        must end."""
         self.reply_time.count(came_ns - sent_ns)
         if server_us <= 0:
             self.replaced = True
@@ -144,23 +135,20 @@ class GuardedMaster:
         return None
 
     def note_out(self, out: bool) -> None:
-        """Record whether the master is quarantined, and count each quarantine."""
         self.quarantines += out and not self.out
         self.out = out
 
     def flushed(self, now_ns: int) -> MasterQuarantined:
-        """Return why the connection must end after the master has pushed that it was flushed."""
         return MasterQuarantined("it was flushed", doubted_ns=now_ns)
 
     # --- handshakes ------------------------------------------------------------------------------------------
 
     def handshake(self) -> GuardHandshake:
-        """Return what the next handshake does; a marker that is due is written by this one only."""
+        """Return the next handshake; only this one writes a marker that is due."""
         write, self.write = self.write, None
         return GuardHandshake(self.key, write)
 
     def note_clock(self, report: HandshakeReport) -> bool:
-        """Record the clock of a report; return whether it stands still."""
         if self.offset.stands_still(report.sent_ns, report.server_us):
             self.offset.note(report.sent_ns, report.came_ns, report.server_us)
             return True
@@ -168,42 +156,37 @@ class GuardedMaster:
         return False
 
     def write_marker(self, marker: Marker, report: HandshakeReport, kept: int = 0) -> None:
-        """Have the next handshake write a marker, if the master still has the one of this report.
-
-        Args:
-            kept: for how many milliseconds the master keeps it; 0 is as long as a final marker.
-        """
+        """Let the next handshake write a marker, kept for `kept` ms; 0 means as long as a final one."""
         self.written = marker.identity()
         made_us = report.server_us
         if not report.marker:
-            # The master may get a marker meanwhile, and forget it, too. Then a late write would match, and count from
-            # before that. So it must not come later than the quarantine lasts that the other marker began.
+            # The master may get another marker meanwhile, and forget that too. Then a late write would match, although
+            # it counts from before. So it must arrive before the quarantine of the other marker can end.
             made_us -= MARK_WITHIN_US - min(MARK_WITHIN_US, max(LEAST_WITHIN_US, 1000 * self.default_ttl_ms))
         self.write = MarkerWrite(report.marker or b"", marker.text(), kept or KEPT_MS, made_us)
 
     def note_marker(self, marker: Marker, report: HandshakeReport) -> None:
-        """Record that the master has this marker, which belongs to its process."""
         self.empty_ns = 0
         if self.marker is not None and self.marker.origin() != marker.origin():
             self.earlier.append(self.marker.origin())
         if self.marker is None or self.marker.identity() != marker.identity():
             self.noted_ns = report.came_ns
         self.marker, self.asked_ns, self.seen_ns = marker, report.sent_ns, report.came_ns
-        # From now on the same marker may come back from an older copy of the master's data.
+        # If the same marker returns later, it comes from an older copy of the master's data.
         self.written = b""
 
     def knew_marker(self, now_ns: int) -> bool:
-        """Return whether the master had a marker that cannot have expired by itself."""
+        """Return True if the master had a marker that cannot have expired by itself."""
         return self.marker is not None and self.seen_ns > now_ns - KEPT_MS * MILLISECOND
 
     def testifies(self, after_ns: int, now_ns: int) -> bool:
-        """Return whether the master is a witness (G4): its marker was read after that time, and is sure or over."""
+        """Return True if the master is a witness (G4): its marker was read after that time, and is sure or over."""
         marker = self.marker
         over = self.until_ns <= now_ns and not self.unheard
         return marker is not None and self.asked_ns > after_ns and (marker.sure or over)
 
     def _note_clock(self, sent_ns: int, came_ns: int, server_us: int) -> bool:
-        """Record a reading; return whether the clock was set forward. If it was set back, keys only live longer."""
+        """Return True if the clock was set forward. If it was set back, keys only live longer."""
         jump_ns = self.offset.note(sent_ns, came_ns, server_us)
         if jump_ns < 0:
             self.clock_set_back(-jump_ns)

@@ -1,4 +1,4 @@
-"""Check that the clients of these masters agree: on the list of masters, and on the guard's options.
+"""Check that the clients of these masters agree on the list of masters and on the guard's options.
 
 Quorums of two different lists need not share a master, so two clients with different lists could hold one lock.
 """
@@ -10,27 +10,23 @@ from redlatch.guard.master import GuardedMaster
 from redlatch.guard.state import GuardState
 from redlatch.votes.said import shown
 
-# What to do about two lists that overlap.
 CURE = "all clients must have the same list, or another prefix; for a new list see `redlatch masters move`"
 
 
 def disagreement(state: GuardState, master: GuardedMaster, marker: Marker) -> str:
-    """Return how a marker contradicts our list and options, or the other markers; "" if it does not."""
+    """Return how a marker contradicts our list and options, or the other markers; or ""."""
     return _other_options(state, master, marker) or _other_list(state, master, marker)
 
 
 def _other_options(state: GuardState, master: GuardedMaster, marker: Marker) -> str:
     mine, settings = state.address(master), state.settings
-    if marker.trusted != settings.trust_persistence:
-        return (
-            f"{mine} is used with trust_persistence={marker.trusted} by others: all clients must give the same "
-            f"guard{how_to_change(state)}"
-        )
-    if marker.strict != settings.strict:
-        return (
-            f"{mine} is used with strict={marker.strict} by others: all clients must give the same "
-            f"guard{how_to_change(state)}"
-        )
+    others = {"trust_persistence": marker.trusted, "strict": marker.strict}
+    for option, value in others.items():
+        if value != getattr(settings, option):
+            return (
+                f"{mine} is used with {option}={value} by others: all clients must give the same "
+                f"guard{how_to_change(state)}"
+            )
     return ""
 
 
@@ -58,9 +54,9 @@ def _other_list(state: GuardState, master: GuardedMaster, marker: Marker) -> str
 
 
 def stranger(state: GuardState, master: GuardedMaster) -> str:
-    """Return how the markers of the others exclude a master without a marker; "" if they do not.
+    """Return how the other markers exclude a master without a marker; or "".
 
-    Markers that spell the addresses in another way exclude nobody.
+    Markers that spell the addresses in another way exclude no master.
     """
     mine = state.address(master)
     if master.marker is not None:
@@ -81,6 +77,5 @@ def _me(state: GuardState) -> str:
 
 
 def how_to_change(state: GuardState) -> str:
-    """Return how an operator changes the list or the options."""
     key = state.key.decode(errors="replace").replace("\0", "\\x00")
     return f'; to change that, stop all clients, and on each master: DEL "{key}"'

@@ -1,4 +1,4 @@
-"""The options of the guard, as a user gives them: `redlatch.Guard`."""
+"""The options of the guard: `redlatch.Guard`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from redlatch.errors import ConfigurationError
 
-# Seconds: the longest quarantine. A lock that is needed for longer is renewed.
+# Seconds. A lock that is needed for longer is renewed.
 LONGEST_MAX_TTL = 7 * 86_400
 
 
@@ -19,13 +19,13 @@ class Guard:
     `trust_persistence` and `strict`; one that differs is refused. `max_ttl` may differ: the largest counts for all.
 
     Args:
-        max_ttl: seconds, the longest ttl that a lock may have. A master is kept out for the longest ttl that is in use;
-            only if too few other masters can say how long that is, for `max_ttl`. Default 60.
+        max_ttl: the longest ttl that a lock may have, in seconds. A master is kept out for the longest ttl in use, or
+            for `max_ttl` if too few other masters know that. Default 60.
         trust_persistence: if True, a master that was restarted counts as having kept every key: it must have an
-            append-only file, and should write it always (``appendfsync always``). A replica that was promoted is not
+            append-only file, and should always write it (``appendfsync always``). A replica that was promoted is not
             trusted. Default False.
-        strict: if True, a single master that has forgotten locks is kept out as one of several would be: nobody has a
-            lock for `max_ttl` then. Default False.
+        strict: if True, a single master that has forgotten locks is kept out as one of several would be: no lock can be
+            acquired for `max_ttl`. Default False.
 
     Raises:
         ConfigurationError, TypeError: an argument cannot work.
@@ -48,7 +48,6 @@ class Guard:
 
     @property
     def max_ttl_ms(self) -> int:
-        """The longest ttl in whole milliseconds."""
         return round(self.max_ttl * 1000)
 
 

@@ -1,4 +1,4 @@
-"""What one client's guard knows: its settings, and each of its masters."""
+"""The guard of one client: its settings, and its masters."""
 
 from __future__ import annotations
 
@@ -17,30 +17,24 @@ from redlatch.votes.units import MILLISECOND, drift_ns, quorum_of
 
 
 class GuardState:
-    """What one client's guard knows.
+    """The settings of one client's guard, and the state of its masters.
 
     Args:
-        addresses: of the masters.
-        settings: the user's options.
-        key: of the markers.
-        default_ttl_ms: the client's default ttl, in milliseconds.
-        drift_factor: by which share of the time clocks may go wrong.
+        key: the key of the markers.
+        drift_factor: the relative error of clocks.
         wall_us: returns microseconds since 1970. A client that finds an older marker takes the smaller of two times as
             the marker's age: that by this clock, and that by the master's own.
         random: returns a number from 0 to 1.
         note_since: called with the time of each marker that a master has, in microseconds since 1970 by its clock. The
             numbers of fenced locks must exceed it (FE1).
         clock_set_back: called with a master's index, and the ns by which its clock was set back.
-        owner: whose client this is, for messages to others.
+        owner: the name of this client, for the messages of others.
 
     Attributes:
-        names: the addresses in the order in which markers have them.
-        founding: the attempts of this client to make new masters of masters without a marker.
-        left: a marker that says that this list was left; or None.
-        longest_ms: the longest ttl that any client may use, as far as this one knows, in milliseconds.
+        left: a marker that says that this list was left.
+        longest_ms: the longest ttl that any client may use, as far as this one knows.
         allowed_ms: the longest ttl that this client may use; 0 while no marker was read (G5).
-        awaited: a marker of a master that is to join this list by a handover, and when it was read; or None.
-        masters: what is known of each of them.
+        awaited: a marker of a master that will join this list by a handover, and when it was read.
     """
 
     def __init__(
@@ -69,7 +63,7 @@ class GuardState:
         self.awaited: tuple[Marker, int] | None = None
         self.longest_ms = settings.max_ttl_ms
         self.allowed_ms = 0
-        # When a marker was last read that allowed less.
+        # Last reading of a marker that allowed less.
         self._less_ns = 0
         self.founding = Founding(self.wall, random)
         self.masters = [
@@ -80,25 +74,20 @@ class GuardState:
         ]
 
     def address(self, master: GuardedMaster) -> str:
-        """Return the address of a master."""
         return self.addresses[master.index]
 
     def others(self, master: GuardedMaster) -> list[GuardedMaster]:
-        """Return all other masters."""
         return [other for other in self.masters if other is not master]
 
     def out_ns(self, ttl_ms: int) -> int:
-        """Return for how long a master is kept out that may have forgotten locks with this ttl."""
+        """Return how long a master is kept out that may have forgotten locks with this ttl."""
         return ttl_ms * MILLISECOND + drift_ns(ttl_ms, self._drift_factor)
 
     def horizon_for(self, master: GuardedMaster, after_ns: int, now_ns: int) -> int | None:
-        """Return the longest ttl that the other masters know of; None while too few of them have said it (G4).
-
-        Any quorum that a lock stands on, without `master`, has one of N - q + 1 other masters. It knew the ttl of the
-        lock before the first vote, so it still does.
+        """Return the longest ttl that the other masters know; None while too few of them are witnesses (G4).
 
         Args:
-            after_ns: when the master was found to have forgotten. What others said before that does not count.
+            after_ns: when the master was found to have forgotten. Earlier readings of the others do not count.
         """
         needed = len(self.masters) - quorum_of(len(self.masters)) + 1
         horizons = [
@@ -109,23 +98,22 @@ class GuardState:
         return max(horizons) if len(horizons) >= needed else None
 
     def may_be_sure(self) -> bool:
-        """Return whether other masters may say that a forgetful one is kept out for less than the longest time."""
+        """Return True if other masters may shorten the quarantine of a master that has forgotten."""
         return len(self.masters) > 1 and self.default_ttl_ms < self.longest_ms
 
     @property
     def alone(self) -> bool:
-        """True if the only master is used on after it has forgotten locks (R1)."""
+        """True if the only master stays in use after it has forgotten locks (R1)."""
         return len(self.masters) == 1 and not self.settings.strict
 
     def known_marker(self) -> Marker | None:
-        """Return a marker that was ever seen on any master."""
         return next((master.marker for master in self.masters if master.marker is not None), None)
 
     def note_limits(self, master: GuardedMaster, marker: Marker, now_ns: int) -> None:
-        """Record which ttls clients may use, as the marker of a master says.
+        """Record the ttls that a master's marker allows.
 
-        When a new marker allows less, what was allowed before counts only once another marker has said so again: the
-        masters may have been made new, and a client that reads only some of them could not know.
+        When a new marker allows less, earlier permissions count only once another marker repeats them: the masters may
+        have been founded again, and a client that reads only some of them could not know.
         """
         self.longest_ms = max(self.longest_ms, marker.longest)
         known = master.marker is not None and master.marker.identity() == marker.identity()
@@ -134,7 +122,7 @@ class GuardState:
         self._allow(marker)
 
     def confirm_limits(self, master: GuardedMaster) -> None:
-        """Record which ttls clients may use, as the marker of a master still says."""
+        """Record the ttls that an unchanged marker of a master still allows."""
         if master.marker is not None and master.asked_ns >= self._less_ns:
             self._allow(master.marker)
 
@@ -144,54 +132,49 @@ class GuardState:
             master.allowed_ms = self.allowed_ms
 
     def raised(self, master: GuardedMaster, marker: Marker, now_ns: int) -> Marker:
-        """Return what the marker of a master must become, so that all clients may use the longest ttl (G5)."""
+        """Return the marker that a master must get, so that all clients may use the longest ttl (G5)."""
         on_all = self.longest_ms if self.raises_all() and self.had_at_once() else 0
         max_ttl = max(marker.max_ttl, self._allowed_elsewhere(master, now_ns), on_all)
         return replace(marker, max_ttl=max_ttl, raised=self.longest_ms if self.longest_ms > max_ttl else 0)
 
     def _allowed_elsewhere(self, master: GuardedMaster, now_ns: int) -> int:
-        """Return the longest ttl that the marker of another master allows; 0 if none can be there any more.
+        """Return the longest ttl that the marker of another master allows; 0 if none can exist any more.
 
-        What a client remembers outlives the markers: after 35 days without any client, others may have made new ones.
+        A client remembers markers that have expired: after 35 days without any client, others may have written new
+        ones.
         """
         there = [other.marker for other in self.others(master) if other.knew_marker(now_ns)]
         return min(self.allowed_ms, max([marker.max_ttl for marker in there if marker is not None], default=0))
 
     def raises_all(self) -> bool:
-        """Return whether all masters have the longest ttl in their markers, and no marker allows it yet."""
+        """Return True if all masters have the longest ttl in their markers, and no marker allows it yet."""
         known = [master.marker.longest for master in self.masters if master.marker is not None]
         everywhere = len(known) == len(self.masters) and min(known) >= self.longest_ms
         return everywhere and self.allowed_ms < self.longest_ms
 
     def had_at_once(self) -> bool:
-        """Return whether there was a moment at which all masters had the markers that were last read.
+        """Return True if all masters had the markers that were last read at one moment.
 
-        Without that, one of them may have forgotten its marker before another one had it.
+        Otherwise one of them may have forgotten its marker before another one had it.
         """
         return max([master.noted_ns for master in self.masters]) <= min([master.asked_ns for master in self.masters])
 
     def heard(self, master: GuardedMaster, after_ns: int) -> bool:
-        """Return whether the masters that a quorum needs besides this one were read after a time."""
+        """Return True if the masters that a quorum needs besides this one were read after a time."""
         read = [other for other in self.others(master) if other.marker is not None and other.asked_ns >= after_ns]
         return len(read) >= quorum_of(len(self.masters)) - 1
 
     def note_marker(self, master: GuardedMaster, marker: Marker, report: HandshakeReport) -> None:
-        """Record that a master has this marker, which belongs to its process."""
         master.note_marker(marker, report)
         self._note_since(marker.since)
 
     def wall(self) -> int:
-        """Return the wall clock as markers have it."""
         return max(0, self.wall_us())
 
     def new_marker(self, master: GuardedMaster, report: HandshakeReport, out_ms: int = 0, attempt: int = 0) -> Marker:
-        """Return a marker that begins now.
-
-        Args:
-            out_ms: for how long the master has no vote; 0 if it has forgotten nothing.
-            attempt: the number of the attempt whose draft it is; 0 for a final marker.
-        """
-        # Each master gets this marker.
+        """Return a marker that begins now; `attempt` is 0 for a final one, `out_ms` if the master has forgotten
+        nothing."""
+        # True if each master gets this marker.
         every = bool(attempt) or len(self.masters) == 1
         allowed_ms = self._allowed_elsewhere(master, report.came_ns)
         max_ttl = self.longest_ms if every else max(allowed_ms, min(self.default_ttl_ms, self.longest_ms))
@@ -214,7 +197,7 @@ class GuardState:
         )
 
     def unmatched_address(self, known: Marker) -> str:
-        """Return the only address in a marker's list that no other marker claims; "" if there are several."""
+        """Return the only address in a marker's list that no other marker claims; or ""."""
         there = [master.marker.master for master in self.masters if master.marker is not None]
         missing = [address for address in known.masters if address not in there]
         return missing[0] if len(missing) == 1 else ""

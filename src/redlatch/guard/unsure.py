@@ -1,7 +1,4 @@
-"""The action for a master that has forgotten locks a while ago: for how long it stays out (G4, G5).
-
-While its marker is unsure, the other masters are asked. With enough witnesses the marker becomes sure.
-"""
+"""The action for a master that forgot locks some time ago: it stays out for the rest of that time (G4, G5)."""
 
 from __future__ import annotations
 
@@ -15,26 +12,9 @@ from redlatch.votes.units import SECOND
 
 
 def quarantine_rest(state: GuardState, case: Case) -> Admission:
-    """Quarantine the master for the rest of the time since a client saw that it forgot (G4).
-
-    Two clocks measure that time, the master's and ours, and the smaller result counts: one of them may have been set
-    forward, but hardly both by as much. A sure marker says for how long; an unsure one is made sure if the other
-    masters can tell.
-    """
+    """Quarantine the master until the end that its marker says; make an unsure marker sure, if possible."""
     master, marker, report = case.master, seen_marker(case), case.report
-    out_ms = marker.out if marker.sure and marker.out else max(marker.out, state.longest_ms)
-    forgot = *marker.origin(), marker.sure, out_ms
-    written_ns = report.came_ns - 1000 * max(0, min(report.server_us - marker.since, state.wall_us() - marker.wall))
-    if master.quarantine != forgot:
-        until_ns = written_ns + state.out_ns(out_ms)
-        # A shorter time counts if it is about what this client knows of, or about what the master forgot afterwards.
-        same = master.quarantine[:2] == forgot[:2] or marker.since > master.found_us
-        if until_ns > master.until_ns or (same and marker.sure and marker.out):
-            master.until_ns = until_ns
-            master.why = master.why or "it may have forgotten locks"
-        master.quarantine, master.found_us = forgot, max(master.found_us, marker.since)
-        if marker.sure or not state.may_be_sure():
-            master.settles_ns = 0
+    _update_quarantine(state, case)
     over = master.until_ns <= report.came_ns
     master.unheard = not (marker.sure or (over and state.heard(master, _first_seen_ns(case))))
     if over and master.unheard:
@@ -44,8 +24,30 @@ def quarantine_rest(state: GuardState, case: Case) -> Admission:
     return accept_marker(state, case)
 
 
+def _update_quarantine(state: GuardState, case: Case) -> None:
+    """Quarantine the master for the rest of the time since a client saw that it forgot (G4).
+
+    Two clocks measure that time, the master's and ours, and the smaller result counts: one of them may have been set
+    forward, but hardly both by as much.
+    """
+    master, marker, report = case.master, seen_marker(case), case.report
+    out_ms = marker.out if marker.sure and marker.out else max(marker.out, state.longest_ms)
+    forgot = *marker.origin(), marker.sure, out_ms
+    written_ns = report.came_ns - 1000 * max(0, min(report.server_us - marker.since, state.wall_us() - marker.wall))
+    if master.quarantine == forgot:
+        return
+    until_ns = written_ns + state.out_ns(out_ms)
+    # A shorter time counts if it concerns the known loss, or a later one.
+    same = master.quarantine[:2] == forgot[:2] or marker.since > master.found_us
+    if until_ns > master.until_ns or (same and marker.sure and marker.out):
+        master.until_ns = until_ns
+        master.why = master.why or "it may have forgotten locks"
+    master.quarantine, master.found_us = forgot, max(master.found_us, marker.since)
+    if marker.sure or not state.may_be_sure():
+        master.settles_ns = 0
+
+
 def _first_seen_ns(case: Case) -> int:
-    """Return when this client first saw the unsure marker of a master."""
     master, marker = case.master, seen_marker(case)
     if master.unsure is None or master.unsure[0] != marker.origin():
         master.unsure = marker.origin(), case.report.came_ns
@@ -53,7 +55,7 @@ def _first_seen_ns(case: Case) -> int:
 
 
 def _wait_for_word(state: GuardState, case: Case) -> Admission:
-    """Keep a master out until the others that a quorum needs are read: they may know of a longer ttl (G5)."""
+    """Keep a master out until the others that a quorum needs are read: they may know a longer ttl (G5)."""
     state.note_marker(case.master, seen_marker(case), case.report)
     since_ns = case.report.came_ns - _first_seen_ns(case)
     cause = MasterQuarantined(
@@ -68,11 +70,11 @@ def _make_sure(state: GuardState, case: Case) -> Admission:
     master, marker, report = case.master, seen_marker(case), case.report
     found_ns = _first_seen_ns(case)
     horizon = state.horizon_for(master, found_ns, report.came_ns)
-    # The marker counts from its writing, the horizon from when this client had seen it.
+    # The marker counts from its writing, the horizon from when this client saw it.
     since_ms = -(-(report.server_us - marker.since) // 1000)
     if horizon is not None and 0 <= since_ms < max(marker.out, state.longest_ms) - horizon:
         sure = replace(marker, out=horizon + since_ms, sure=True, horizon=max(marker.horizon, horizon))
-        # In one write: a sure marker is taken for one that knows the longest ttl.
+        # One write does both: a sure marker must have the longest ttl.
         master.write_marker(state.raised(master, sure, report.came_ns), report)
         return accept_marker(state, case)
     wait_ns = max(ASK_OTHERS_NS, report.came_ns - found_ns)
