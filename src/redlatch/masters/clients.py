@@ -1,4 +1,4 @@
-"""A master from a redis-py client. The client itself is neither used nor closed."""
+"""Make a master from a redis-py client. The client itself is neither used nor closed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from redlatch.masters.master import Master
 from redlatch.masters.server import Server
 from redlatch.masters.settings import is_default, is_of_redis_py
 
-# What a subclass of a connection may define: redlatch calls it when it opens a socket, or it is for messages only. Not
-# `__del__` and `disconnect`: they may close a tunnel whose socket is in use.
+# A subclass of a connection may define these: redlatch calls them to open a socket, or they are for messages only.
+# It may not define `__del__` and `disconnect`, which may close a tunnel whose socket is in use.
 _CALLED = frozenset({"__init__", "_connect", "_wrap_socket_with_ssl", "host", "port"})
 _FOR_MESSAGES = frozenset({"__repr__", "__str__", "repr_pieces", "description_format", "_host_error", "_error_message"})
 
-# What a pool may do to a connection before it is used.
+# Methods by which a pool may change a connection before its use.
 _OF_A_POOL = ("ensure_connection", "get_available_connection", "get_connection", "make_connection")
 
 _STOCK = (
@@ -38,11 +38,7 @@ _SENTINEL_POOLS = (redis.sentinel.SentinelConnectionPool, redis.asyncio.sentinel
 
 
 def master_of_client(client: Any, where: str) -> Master:
-    """Copy the settings of a redis-py client.
-
-    Args:
-        client: a client for threads or asyncio, which may come from `Sentinel.master_for`.
-        where: the argument that names this master, for the error.
+    """Copy the settings of a redis-py client for threads or asyncio, which may come from `Sentinel.master_for`.
 
     Raises:
         ConfigurationError: the client is one for replicas, or has a setting that redlatch would have to ignore.
@@ -66,7 +62,7 @@ def check_pool(pool: Any, where: str) -> None:
 
 
 def _options_of(pool: Any, where: str) -> dict[str, Any]:
-    """Return the settings of a pool, without what redis-py itself gives to every client."""
+    """Return the settings of a pool, without those that redis-py gives to every client."""
     given = dict(pool.connection_kwargs)
     provider = given.get("credential_provider")
     asked = getattr(type(provider), "get_credentials", None)
@@ -79,10 +75,10 @@ def _options_of(pool: Any, where: str) -> dict[str, Any]:
 
 
 def _kind_of(pool: Any, where: str) -> Any:
-    """Return the class of connections for threads that does what the class of a pool does.
+    """Return the connection class for threads that behaves as that of a pool.
 
     Raises:
-        ConfigurationError: redlatch cannot do what the class of the pool or of its connections does.
+        ConfigurationError: redlatch cannot do what the pool or its connection class does.
     """
     kind: Any = getattr(pool, "connection_class", None)
     stock = next((base for base in _STOCK if isinstance(kind, type) and issubclass(kind, base)), None)
@@ -111,7 +107,7 @@ def _kind_of(pool: Any, where: str) -> Any:
 
 
 def _overrides(kind: type, names: Iterable[str]) -> list[str]:
-    """Return which of the names a class has from classes that are not redis-py's, as "Class.name"."""
+    """Return the names that a class defines outside of redis-py's classes, as "Class.name"."""
     ignored = set(dir(object)) - {"__init__", "__getattribute__", "__setattr__", "__new__"}
     ignored |= {"__dict__", "__weakref__", "__module__", "__annotations__", "__abstractmethods__", "_abc_impl"}
     ignored |= {"__slots__", "__orig_bases__", "__parameters__", "__static_attributes__", "__firstlineno__"}

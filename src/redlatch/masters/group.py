@@ -1,4 +1,4 @@
-"""A group of a master and its replicas that Sentinel watches: which sentinels to ask, and what they last named."""
+"""A master and its replicas that Sentinel watches: the sentinels to ask, and their last answer."""
 
 from __future__ import annotations
 
@@ -9,17 +9,12 @@ from typing import NamedTuple
 from redlatch.errors import ConfigurationError
 from redlatch.masters.server import Server
 
-# The host and the port of a server.
+# Host and port.
 Address = tuple[str, int]
 
 
 class Found(NamedTuple):
-    """Where the sentinels say that the master is.
-
-    Args:
-        address: of the master.
-        number: of the question. A later question has a larger number.
-    """
+    """The address of the master, by the answers to a question; a later question has a larger number."""
 
     address: Address
     number: int
@@ -29,11 +24,10 @@ class Group:
     """One group, and its sentinels.
 
     Args:
-        name: by which the sentinels know the group.
-        sentinels: to ask. A majority of them must agree.
-        host: reaches the masters at this host, whatever host the sentinels name; None for the host that they name.
-        least_others: the client ignores a sentinel that knows fewer other sentinels.
-        where: the argument that names this group, for the error.
+        name: the name of the group in the sentinels.
+        sentinels: a majority of them must agree.
+        host: use this host instead of the one that the sentinels name.
+        least_others: ignore a sentinel that knows fewer other sentinels.
 
     Attributes:
         majority: how many sentinels must agree.
@@ -70,15 +64,14 @@ class Group:
         return ",".join(sorted(sentinel.address for sentinel in self.sentinels))
 
     def reached(self, host: str, port: int) -> Address:
-        """Return the address at which a server is reached that the sentinels name."""
+        """Return the address at which to reach a server that the sentinels name."""
         return (self._host or host, port)
 
     def number_question(self) -> int:
-        """Return the number of a question to the sentinels that begins now."""
         return next(self._numbers)
 
     def note(self, found: Found) -> bool:
-        """Record what the listener has found; return whether it is another address than before.
+        """Record an answer to the listener; return True if the address has changed.
 
         Only one thread may call this.
         """
@@ -86,7 +79,7 @@ class Group:
         return before is None or before.address != found.address
 
     def successor(self, found: Found) -> Address | None:
-        """Return the address that the listener has found by a later question; None if it is the same, or if none is."""
+        """Return the address that the listener has found by a later question, if it is another one."""
         latest = self._latest
         if latest is None or latest.number < found.number or latest.address == found.address:
             return None

@@ -17,15 +17,14 @@ from redlatch.masters.master import Master
 from redlatch.masters.server import NO_CLUSTER
 from redlatch.masters.urls import master_of_url
 
-# Where `masters_from_env` finds the masters.
 VARIABLE = "REDLATCH_MASTERS"
 
-# What stands between two URLs of one string. The sentinels of a URL have commas between them, too.
+# The separator of URLs in one string. A comma without a scheme behind it separates sentinels.
 _BETWEEN = re.compile(r"[,\s]+(?=[a-z][a-z0-9+.-]*://)", re.IGNORECASE)
 
 _CLUSTERS = (redis.RedisCluster, redis.asyncio.RedisCluster)
 
-# What names one master, or should.
+# Types of arguments that name one master, or cause an error of their own.
 ONE = (
     *(str, bytes, redis.Redis, redis.asyncio.Redis, redis.sentinel.Sentinel, redis.asyncio.sentinel.Sentinel),
     *_CLUSTERS,
@@ -81,9 +80,9 @@ def masters_from_env() -> str:
 
 
 def _tell_groups_apart(masters: list[Master]) -> None:
-    """Name the sentinels of groups that have one name and share no sentinel: they are different groups.
+    """Name the sentinels of groups that have the same name but share no sentinel: they are different groups.
 
-    The short name is better where it suffices: it stays when the list of the sentinels changes.
+    Otherwise the short name is used: it does not change with the list of the sentinels.
     """
     known: dict[str, list[set[str]]] = {}
     for master in masters:
@@ -97,14 +96,10 @@ def _tell_groups_apart(masters: list[Master]) -> None:
 
 
 def refuse_namesakes(old: list[Master], new: list[Master], where: str) -> None:
-    """Refuse a handover between two groups of one name.
+    """Refuse a handover between two groups of one name that share no sentinel: they are different groups.
 
-    The name in the markers has no sentinels, so that clients may list them in any order, by other addresses, or only
-    some of them. Therefore markers cannot tell such groups apart. As in one list, groups that share no sentinel are
-    different ones.
-
-    Args:
-        where: what names the new masters, for the error.
+    Markers cannot distinguish them: the name in a marker has no sentinels, so that clients may list these in any order,
+    by other addresses, or only some of them.
 
     Raises:
         ConfigurationError: the new list has a group with the name of an old one, and they share no sentinel.
@@ -123,11 +118,6 @@ def refuse_namesakes(old: list[Master], new: list[Master], where: str) -> None:
 
 
 def check_cluster(item: object, where: str) -> None:
-    """Refuse redis-py's client of a cluster.
-
-    Raises:
-        ConfigurationError: it is one.
-    """
     if isinstance(item, _CLUSTERS):
         raise ConfigurationError(f"{where}: a {type(item).__name__} is no master: {NO_CLUSTER}")
 
@@ -155,7 +145,7 @@ def _master_of(item: object, where: str) -> Master:
 
 
 def _without_secrets(error: Exception, item: object) -> str:
-    """Return the error of redis-py or urllib, or a general text if it may quote credentials of the URL."""
+    """Return the text of an error, or a general text if it may quote credentials of the URL."""
     if isinstance(item, str) and ("@" in item or "password=" in item):
         return "the URL is malformed; special characters in a password must be percent-encoded"
     return f"the URL or client is malformed: {error}"

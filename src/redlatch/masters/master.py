@@ -15,13 +15,11 @@ class Master(Server):
 
     Args:
         kind, options, where: as for `Server`.
-        group: the group that it belongs to, if Sentinel says where it is.
+        group: the group that it belongs to, if Sentinel names its address.
 
     Attributes:
-        address: "host:port", the path of the unix socket or "sentinel:group", for messages; never with user or
-            password.
+        address: "host:port", the path of the unix socket or "sentinel:group", for messages; never with credentials.
         db: the database number to SELECT.
-        name: the address, followed by "/db" if that is not 0. All clients must use the same names.
         by_db: whether another database of the same server counts as another master; `masters_of` sets it.
     """
 
@@ -39,16 +37,16 @@ class Master(Server):
 
     @property
     def name(self) -> str:
-        """Return the name by which all clients know this master."""
+        """The address, followed by "/db" if that is not 0. All clients must use the same name."""
         return f"{self.address}/{self.db}" if self.db else self.address
 
     def name_sentinels(self) -> None:
-        """Add the sentinels to the address, because other sentinels in the list know a group of the same name."""
+        """Add the sentinels to the address, because another group in the list has the same name."""
         if self.group is not None:
             self.address = f"sentinel:{self.group.name}@{self.group.addresses()}"
 
     def check_files(self, where: str) -> None:
-        """Refuse TLS files that cannot be used, those for the sentinels, too.
+        """Refuse TLS files that cannot be used, including those for the sentinels.
 
         Raises:
             ConfigurationError: a file cannot be used; the message names the option and the path.
@@ -58,7 +56,7 @@ class Master(Server):
             sentinel.check_files(where)
 
     def connect_at(self, address: Address, timeout: float) -> socket.socket:
-        """Do what `connect` does, at the address that the sentinels name."""
+        """Connect to the address that the sentinels name."""
         connection = self._connection(timeout)
         connection.host, connection.port = address
         return open_socket(connection)

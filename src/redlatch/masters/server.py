@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-# redis-py asks for its own version when it makes the first connection, which imports this. A client imports nothing
-# later (see `impl.load`).
+# redis-py imports this for its first connection. A client imports nothing later (see `impl.load`).
 import email.parser  # noqa: F401
 import os
 import re
@@ -19,7 +18,6 @@ import redis.connection as redis_connection
 from redlatch.errors import ConfigurationError, MasterRefused
 from redlatch.masters import settings
 
-# What a cluster is told, wherever somebody gives one.
 NO_CLUSTER = (
     "redlatch does not serve clusters: a node has only some of the names. Give servers that are no part of a cluster "
     "(cluster-enabled no), such as redis://10.0.0.1; for locks on a cluster use the Lock of redis-py"
@@ -28,7 +26,7 @@ NO_CLUSTER = (
 # A name, an IPv4 address, or an IPv6 address with or without a zone.
 _HOST = re.compile(r"[\w.-]+|[0-9a-fA-F:.]+(?:%[\w.-]+)?")
 
-# The methods that carry the bytes of a socket.
+# The methods of a socket that transfer bytes.
 _CARRIES = ("send", "sendall", "sendmsg", "recv", "recv_into", "recvmsg", "fileno", "detach")
 
 # TLS options with the path of a file. The files of one group are loaded together.
@@ -39,9 +37,9 @@ class Server:
     """One server.
 
     Args:
-        kind: redis-py's class of connections for threads, or a subclass whose `_connect` opens the socket.
-        options: the settings of a client or of a URL; `settings.TABLE` says what becomes of each.
-        where: the argument that names this server, for the error.
+        kind: redis-py's connection class for threads, or a subclass whose `_connect` opens the socket.
+        options: the settings of a client or of a URL, as in `settings.TABLE`.
+        where: the argument that names this server, for errors.
 
     Attributes:
         address: "host:port" or the path of the unix socket, for messages; never with user or password.
@@ -61,20 +59,16 @@ class Server:
             self.address = str(given["path"])
         else:
             self.address = address_of(given.get("host", "localhost"), given.get("port", 6379))
-        # Refuse bad options here instead of at the first connect.
         self._try_options(where)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.address}>"
 
     def check_files(self, where: str) -> None:
-        """Refuse options of TLS that cannot be used. At the connect, the error would name neither option nor path.
-
-        Args:
-            where: the argument that names this server, for the error.
+        """Refuse TLS options that cannot be used, by an error that names the option and the path of a file.
 
         Raises:
-            ConfigurationError: one cannot be used; the message names the option, and the path of a file.
+            ConfigurationError: as above. redis-py's error at the connect would name neither.
         """
         options = self._options
         paths = {option: options[option] for pair in _FILES for option in pair if options.get(option)}
@@ -102,7 +96,7 @@ class Server:
         _check_tls_values(context, options, where)
 
     def credentials(self) -> tuple[str | bytes, ...]:
-        """Return (user, password), (password,) or (). Every call asks the credential provider, if there is one."""
+        """Return (user, password), (password,) or (). Each call asks the credential provider, if there is one."""
         provider = self._options.get("credential_provider")
         if provider is not None:
             return tuple(provider.get_credentials())
@@ -122,11 +116,11 @@ class Server:
         return open_socket(self._connection(timeout))
 
     def client(self, timeout: float, at: tuple[str, int] | None = None) -> redis.Redis:
-        """Return a client of redis-py for this server, with one connection.
+        """Return a redis-py client for this server, with one connection.
 
         Args:
             timeout: for each command, in seconds.
-            at: another host and port; None for its own.
+            at: another host and port than its own.
         """
         options = self._options | {"socket_connect_timeout": timeout, "socket_timeout": timeout, "retry": None}
         if at is not None:
@@ -136,7 +130,7 @@ class Server:
         )
 
     def _try_options(self, where: str) -> None:
-        """Make a connection, which opens no socket yet, and name the option that redis-py refuses."""
+        """Refuse options that redis-py refuses, now instead of at the first connect. This opens no socket."""
         host = self._options.get("host")
         if host is not None:
             check_host(str(host), where)
@@ -157,19 +151,18 @@ class Server:
 
 
 def open_socket(connection: Any) -> socket.socket:
-    """Open the socket of a redis-py connection, which itself is not used any further."""
-    # The only call of redis-py that opens a socket with all the options of a client and sends nothing. It is private,
-    # but the same from redis-py 3 to 8. tests/test_config.py fails if it disappears.
+    """Open the socket of a redis-py connection, which is not used any further."""
+    # Only this call of redis-py opens a socket with all options and sends nothing. It is private, but the same from
+    # redis-py 3 to 8. tests/test_config.py fails if it disappears.
     sock = connection._connect()
     _check_socket(sock, type(connection))
     return sock  # type: ignore[no-any-return]
 
 
 def _check_socket(sock: Any, kind: type) -> None:
-    """Refuse a socket of a user's class that does not carry plain bytes: the engine reads and writes its descriptor.
+    """Refuse a socket of a user's class that does not carry plain bytes.
 
-    Raises:
-        MasterRefused: what a proxy or an encryption in Python does to the bytes would be left out.
+    The engine uses its descriptor, and so would skip a proxy or an encryption in Python.
     """
     # The engine calls the methods of an SSLSocket.
     if isinstance(sock, ssl.SSLSocket):
@@ -186,7 +179,7 @@ def _check_socket(sock: Any, kind: type) -> None:
 
 
 def _check_tls_values(context: ssl.SSLContext, options: dict[str, Any], where: str) -> None:
-    """Refuse options of TLS, other than files, that cannot be used: what redis-py does with them at the connect."""
+    """Use TLS options other than files as redis-py does at the connect, and refuse those that fail."""
     uses: dict[str, Callable[[Any], object]] = {
         "ssl_ca_data": lambda data: context.load_verify_locations(cadata=data),
         "ssl_ca_path": os.listdir,
@@ -206,11 +199,7 @@ def _check_tls_values(context: ssl.SSLContext, options: dict[str, Any], where: s
 
 
 def check_host(host: str, where: str) -> None:
-    """Refuse a host that cannot be one. The error does not repeat it, because it may be a part of a password.
-
-    Raises:
-        ConfigurationError: what to write instead.
-    """
+    """Refuse a malformed host. The error does not repeat it, because it may be a part of a password."""
     problem = ""
     if "," in host:
         problem = "several hosts in one URL; write one URL for each, such as redis://a,redis://b,redis://c"
@@ -233,10 +222,8 @@ def _accepts(kind: type, name: str, value: Any) -> bool:
 
 
 def address_of(host: object, port: object) -> str:
-    """Return "host:port", with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
 
 
 def kind_opens_files(kind: type) -> bool:
-    """Return whether redis-py's connection class is the one for unix sockets."""
     return issubclass(kind, redis_connection.UnixDomainSocketConnection)

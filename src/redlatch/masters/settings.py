@@ -1,8 +1,8 @@
-"""What becomes of each setting of a redis-py client or of a URL.
+"""The use of each setting of a redis-py client or of a URL.
 
 redlatch opens its own connections with redis-py's classes. `TABLE` lists every parameter of redis-py's clients,
-connections, pools and sentinels, and every option of its URLs. A setting is used, or it cannot matter to a lock, or it
-is refused. `tests/masters/test_settings.py` fails for a parameter of redis-py that is not listed.
+connections, pools and sentinels, and every option of its URLs. `tests/masters/test_settings.py` fails for a parameter
+of redis-py that is not listed.
 """
 
 from __future__ import annotations
@@ -19,18 +19,13 @@ import redis.connection as redis_connection
 
 from redlatch.errors import ConfigurationError
 
-# The four things that may become of a setting.
+# The uses of a setting: redis-py's connection opens the socket with it; redlatch reads it itself; it cannot matter to a
+# lock; or a value other than redis-py's default is an error.
 CONNECTION, OURS, UNUSED, REFUSED = "connection", "ours", "unused", "refused"
 
 
 class Setting(NamedTuple):
-    """What becomes of one setting.
-
-    Args:
-        fate: `CONNECTION`: redis-py's connection gets it, and opens the socket with it. `OURS`: redlatch reads it
-            itself. `UNUSED`: it cannot matter to a lock. `REFUSED`: a value other than redis-py's default is an error.
-        reason: why it is unused, or what to do instead of a refused setting.
-    """
+    """The use of one setting. `reason` says why it is unused, or what to do instead of a refused one."""
 
     fate: str
     reason: str = ""
@@ -57,7 +52,7 @@ _OF_TLS = (
 )
 _OF_ANY = ("db", "username", "password", "credential_provider")
 
-# The parameters that name a client's servers. redis-py's clients have turned them into a pool.
+# These name a client's servers; redis-py's clients have turned them into a pool.
 _OF_A_POOL = (
     "connection_class",
     "connection_pool",
@@ -123,10 +118,10 @@ TABLE: dict[str, Setting] = {
     **{name: Setting(REFUSED, reason) for name, reason in _REFUSED.items()},
 }
 
-# Settings whose values are objects. As text in a URL they would fail only when a connection is opened.
+# The values are objects. As text in a URL they would fail only when a connection is opened.
 _NO_TEXT = ("credential_provider", "socket_keepalive_options", "socket_type", "ssl_ocsp_context")
 
-# What to write for a setting whose value redis-py refuses.
+# Hints for values that redis-py refuses.
 _WANTED = {
     "db": "a database number",
     "port": "a number from 1 to 65535",
@@ -142,12 +137,10 @@ _WANTED = {
 # The names of ssl's constants, which Celery's documentation uses in URLs.
 _CONSTANT = re.compile(r"(?:ssl\.)?CERT_(REQUIRED|OPTIONAL|NONE)", re.IGNORECASE)
 
-# A name that a server accepts for a connection.
 _CLIENT_NAME = re.compile(r"[!-~]+")
 
 
 def defaults_of(name: str) -> list[Any]:
-    """Return redis-py's defaults for a parameter of its clients."""
     found = [_parameters(client).get(name) for client in (redis.Redis, redis.asyncio.Redis)]
     return [None, *[parameter.default for parameter in found if parameter is not None]]
 
@@ -158,12 +151,12 @@ def _parameters(client: type) -> Mapping[str, inspect.Parameter]:
 
 
 def is_default(name: str, value: Any) -> bool:
-    """Return whether a client has this value for a setting without having been given it."""
+    """Return True if a client may have this value without having been given it."""
     return any([value is default or value == default for default in defaults_of(name)])
 
 
 def telling(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that redlatch uses, without those that have redis-py's default."""
+    """Return the settings that redlatch uses, except for redis-py's defaults."""
     used = (CONNECTION, OURS)
     return {
         name: value
@@ -173,15 +166,10 @@ def telling(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def for_connection(kind: type, options: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the settings that a connection of redis-py gets.
-
-    Args:
-        kind: its class. A class of the user gets the arguments that redis-py does not know, too.
-        options: the settings of a client or of a URL.
-        where: the argument that names the server, for the error.
+    """Return the settings for redis-py's connection; a user's class also gets those that redis-py does not know.
 
     Raises:
-        ConfigurationError: a setting is refused, or has nothing to do with this kind of connection.
+        ConfigurationError: a setting is refused, or does not fit this kind of connection.
     """
     kept = {}
     for name, value in options.items():
@@ -201,10 +189,7 @@ def for_connection(kind: type, options: Mapping[str, Any], where: str) -> dict[s
 
 
 def from_url(options: Mapping[str, Any], where: str) -> None:
-    """Refuse options of a URL that cannot be text, or that its scheme and its hosts say.
-
-    Args:
-        options: those of the query. redis-py replaces some of them by what the scheme says.
+    """Refuse options in a query that cannot be text, or that the scheme and the hosts of the URL say.
 
     Raises:
         ConfigurationError: as above; the message names the option.
@@ -221,13 +206,13 @@ def from_url(options: Mapping[str, Any], where: str) -> None:
 
 
 def wrong_value(name: str, where: str) -> ConfigurationError:
-    """Return the error for a setting whose value redis-py refuses. It does not show the value."""
+    """Return the error for a value that redis-py refuses. It does not show the value."""
     wanted = f"; {_WANTED[name]} is needed" if name in _WANTED else ""
     return ConfigurationError(f"{where}: the option {name} has a value that cannot be used{wanted}")
 
 
 def client_name_of(options: Mapping[str, Any], where: str) -> str:
-    """Return the name that connections get by CLIENT SETNAME; "" if none was given.
+    """Return the name for CLIENT SETNAME, or "".
 
     Raises:
         ConfigurationError: no server accepts it.
@@ -241,9 +226,9 @@ def client_name_of(options: Mapping[str, Any], where: str) -> str:
 
 
 def is_resp2(options: Mapping[str, Any], where: str) -> bool:
-    """Return whether connections must speak RESP2.
+    """Return True if connections must speak RESP2.
 
-    redis-py before version 8 gives protocol=2 to all its clients, which then says nothing.
+    redis-py before version 8 gives protocol=2 to all clients; then it does not count as a choice.
 
     Raises:
         ConfigurationError: there is no such protocol.
@@ -259,7 +244,6 @@ def _is_for_a_class_of_the_user(kind: type, name: str) -> bool:
 
 
 def is_of_redis_py(kind: type) -> bool:
-    """Return whether a class belongs to redis-py."""
     return kind.__module__.partition(".")[0] == "redis"
 
 
@@ -270,7 +254,7 @@ def known_to_redis_py(kind: type) -> set[str]:
 
 
 def _refuse_unknown(name: str, value: Any, where: str) -> None:
-    """Refuse a setting that is not in the table, such as one of a later redis-py, unless it has its default."""
+    """Refuse a setting that is not in the table, unless it has its default: a later redis-py may have it."""
     if defaults_of(name) == [None]:
         raise ConfigurationError(f"{where}: no connection has the option {name!r}")
     if not is_default(name, value):
@@ -289,6 +273,5 @@ def _check_transport(kind: type, name: str, where: str) -> None:
 
 
 def _certificate_check(value: Any) -> Any:
-    """Return redis-py's word for the name of a constant of the module ssl."""
     named = _CONSTANT.fullmatch(value) if isinstance(value, str) else None
     return value if named is None else named[1].lower()

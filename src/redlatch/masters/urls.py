@@ -29,10 +29,9 @@ from redlatch.masters.settings import from_url, known_to_redis_py, wrong_value
 SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix")
 OF_SENTINELS = {f"{scheme}+sentinel": scheme for scheme in SCHEMES[:4]}
 
-# The port of a sentinel whose URL gives none.
 SENTINEL_PORT = 26379
 
-# The options that a connection to a sentinel does not share with one to a master.
+# Connections to sentinels do not use these.
 _OF_THE_MASTER = ("username", "password", "db", "credential_provider")
 
 # redis-py's error for a value in a query.
@@ -41,7 +40,7 @@ _INVALID = re.compile(r"Invalid value for ['`](\w+)['`]")
 _ENCODED = "special characters in a password must be percent-encoded: '/' as %2F, '?' as %3F, '#' as %23 and '@' as %40"
 _SUCH_AS = "such as redis+sentinel://s1,s2,s3/mymaster"
 
-# Schemes of other programs, and what to write instead.
+# Advice for the schemes of other programs.
 _SENTINELS = f"for sentinels write redis+sentinel://, or rediss+sentinel:// with TLS, {_SUCH_AS}"
 _TLS = "for TLS write rediss://, such as rediss://10.0.0.1:6379"
 _SOCKET = "for a socket write unix://, such as unix:///run/redis.sock"
@@ -63,9 +62,6 @@ _INSTEAD = {
 def master_of_url(url: str, where: str) -> Master:
     """Return the master that a URL names. No error repeats a part of the URL that may be a password.
 
-    Args:
-        where: the argument that names this master, for the error.
-
     Raises:
         ConfigurationError, ValueError, TypeError, redis.RedisError: the URL is malformed.
     """
@@ -83,12 +79,9 @@ def master_of_url(url: str, where: str) -> Master:
 
 
 def _check_place(scheme: str, rest: str, where: str) -> None:
-    """Refuse a URL whose host, port or database cannot be meant so; the error quotes none of them.
+    """Refuse a URL whose host, port or database cannot be meant so.
 
-    If a special character of a password is not percent-encoded, each of them may be a part of the password.
-
-    Raises:
-        ConfigurationError: the text says what to write.
+    The error quotes none of them: each may be a part of a password that is not percent-encoded.
     """
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
     tail = rest[len(authority) :]
@@ -115,7 +108,7 @@ def _check_place(scheme: str, rest: str, where: str) -> None:
 
 
 def _split(place: str) -> tuple[str, str, str]:
-    """Return the host, a colon if there is one, and the port; an IPv6 address without its brackets."""
+    """Return the host without brackets, a colon if there is one, and the port."""
     if place.startswith("["):
         host, _, rest = place[1:].partition("]")
         return host, rest[:1], rest[1:]
@@ -124,7 +117,7 @@ def _split(place: str) -> tuple[str, str, str]:
 
 
 def _is_place(text: str) -> bool:
-    """Return whether a text is empty, or a host and perhaps a port."""
+    """Return True if a text is empty, or a host with or without a port."""
     try:
         found = urlsplit(f"redis://{text}")
         return found.port is None or found.port > 0
@@ -137,7 +130,6 @@ def _is_port(text: str) -> bool:
 
 
 def _unknown(scheme: str, has_scheme: bool, where: str) -> ConfigurationError:
-    """Return the error for a URL whose scheme is not known, or that has none; it says what to write."""
     known = ", ".join(f"{name}://" for name in (*SCHEMES, "redis+sentinel"))
     wanted = f"one of {known} is needed, such as redis://localhost:6379"
     if not (scheme or has_scheme):
@@ -153,10 +145,10 @@ def _unknown(scheme: str, has_scheme: bool, where: str) -> ConfigurationError:
 
 
 def _parsed(scheme: str, rest: str, where: str) -> tuple[type, dict[str, Any]]:
-    """Return redis-py's class of connections for a URL, and its arguments.
+    """Return redis-py's connection class for a URL, and its arguments.
 
     Raises:
-        ConfigurationError: an option has a value that cannot be used, or that cannot be text.
+        ConfigurationError: the value of an option cannot be used, or cannot be text.
         ValueError: the URL is malformed.
     """
     try:
@@ -179,7 +171,6 @@ def _verifying(kind: type, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _behind_sentinels(scheme: str, rest: str, where: str) -> Master:
-    """Return the master of a URL that lists sentinels."""
     place, _, query = rest.partition("?")
     authority, _, path = place.partition("/")
     credentials, at, hosts = authority.rpartition("@")
@@ -199,7 +190,6 @@ def _behind_sentinels(scheme: str, rest: str, where: str) -> Master:
 
 
 def _place_of(text: str, where: str) -> dict[str, object]:
-    """Return the host and the port of one sentinel."""
     try:
         found = urlsplit(f"redis://{text}")
         host, port = found.hostname, found.port
