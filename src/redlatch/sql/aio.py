@@ -31,7 +31,7 @@ class AsyncClient(OnDatabase, aio.AsyncClient):
             "redlatch".
         ttl: how long a lock lives unless it is extended, in seconds, by the database's clock. Default 10.
         timeout: how long a lock waits that has no timeout of its own, in seconds. Default: no limit.
-        patience: how long an acquire goes on trying while the database does not answer, within its timeout, in seconds.
+        patience: how long an acquire keeps trying while the database does not answer, within its timeout, in seconds.
             Then it raises `QuorumUnavailable`. Default 0: it raises at once.
         retry: the pauses between attempts where the database does not notify waiters. One waiter of a process asks for
             all. Default `Retry(0.01, 0.25)`.
@@ -103,7 +103,8 @@ class AsyncClient(OnDatabase, aio.AsyncClient):
         await asyncio.to_thread(make_table, self._database, self._settings)
 
     async def close(self, release: bool = False, timeout: float = 1.0) -> None:
-        """As for `redlatch.AsyncClient`. Besides, wait until the database's connection is closed, at most `timeout`."""
+        """As for `redlatch.AsyncClient`. In addition, wait until the database's connection is closed, at most
+        `timeout`."""
         await super().close(release, timeout)
         for pause in self._closes(timeout):
             await asyncio.sleep(pause)

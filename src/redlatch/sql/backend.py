@@ -1,4 +1,4 @@
-"""The commands of the engine for a store of locks in a database."""
+"""The backend of the engine's commands: locks in a database."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ logger = logging.getLogger("redlatch")
 
 Result = TypeVar("Result")
 
-# A holder that dies sends no notice, so a watched key may stay. Above this number, none is watched and all waiters ask
+# A watched key stays if its holder dies without a notice. Above this number all keys are dropped, and all waiters ask
 # again.
 MOST_WATCHED = 65_536
 
-# Not the generator that the application shares, which it may have seeded.
+# The application may have seeded the shared generator.
 _RANDOM = random.Random()
 
-# How often a command that must not fail is tried again while the row is busy, and how long to wait first, in seconds.
+# Tries of a command that must not fail while the row is busy, and the first pause in seconds.
 TRIES, FIRST_PAUSE = 6, 0.005
 
-# For how long at most: MySQL waits a whole second for a row, and the commands of other locks wait behind it.
+# Time limit of these tries: MySQL waits a whole second for a row, and other commands wait behind it.
 LONGEST_TRIES_NS = SECOND
 
-# For how long a busy row, or a busy database of SQLite, counts as held when a waiter asks, in milliseconds.
+# A busy row, or a busy database of SQLite, counts as held for this time when a waiter asks.
 BUSY_MS = 50
 
-# For how long a file of SQLite counts as locked after it was found locked, for commands that came meanwhile.
+# A file of SQLite that was found locked counts as locked for this time, for commands that came meanwhile.
 STAYS_BUSY_NS = 5 * MILLISECOND
 
 OK, NOTHING = b"+OK\r\n", b"_\r\n"
 
 
 class Store(Protocol):
-    """Where locks are kept. `Rows` describes the methods."""
+    """A place for locks. `Rows` describes the methods."""
 
     def acquire(self, key: bytes, token: bytes, ttl_ms: int) -> bool: ...
 
@@ -70,11 +70,11 @@ class Store(Protocol):
     def holder(self, key: bytes) -> tuple[int, int, bytes] | None: ...
 
     def tick(self) -> None:
-        """Do what is due; called about once a `pause` while a lock is held."""
+        """Do due work; called about once a `pause` while a lock is held."""
 
     @property
     def pause(self) -> float:
-        """How long to wait for the next command before `tick` is called, in seconds."""
+        """Seconds to wait for the next command before `tick` is called."""
 
     @property
     def ends_with_connection(self) -> bool:
@@ -82,19 +82,12 @@ class Store(Protocol):
 
 
 class Translator:
-    """The backend of a bridge that leads to a database (see `redlatch.wire.bridge`).
+    """The backend of a bridge to a database (see `redlatch.wire.bridge`).
 
     Args:
-        connection: to the database.
-        store: the locks.
-        notices: of releases; None if the database sends none. Also an attribute.
-        history: what the client remembers of the database.
-        life: of the server. Also an attribute.
-        doubt: why locks of the former connection may be gone; "" for no doubt. Also an attribute.
-        file: that the connection has open; None if it leads to a server.
-
-    Attributes:
-        closed: whether the connection was closed.
+        notices: notices of releases; None if the database sends none.
+        doubt: why locks of the former connection may be gone; "" for no doubt.
+        file: the file that the connection has open; None for a server.
     """
 
     def __init__(
@@ -115,12 +108,12 @@ class Translator:
         self._store = store
         self._late = LateReleases(store.release)
         self._history = history
-        # The next question makes its key watched.
+        # If True, the key of the next question is watched.
         self._noted = False
         self._watched: set[bytes] = set()
-        # Some are watched no more.
+        # If True, the watched keys were forgotten.
         self._too_many = False
-        # Until when the whole file of SQLite counts as locked.
+        # The whole file of SQLite counts as locked until then.
         self._busy_ns = 0
         self.closed = False
         self._scripts: dict[bytes, Callable[[list[bytes]], bytes]] = {
@@ -139,7 +132,6 @@ class Translator:
         return map(self.answer, commands)
 
     def answer(self, words: list[bytes]) -> bytes:
-        """Perform one command and return the reply."""
         with self._ending():
             reply = self._reply_to(words)
             # A reply of a file that was replaced meanwhile is void.
@@ -192,7 +184,7 @@ class Translator:
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
-        """End the connection after an error. If locks end with it, say so."""
+        """End the connection after an error. The error says so if locks end with it."""
         voids = self._store.ends_with_connection
         try:
             yield
@@ -205,14 +197,13 @@ class Translator:
             raise BackendLost(text_of(error), voids) from error
 
     def _look_at_clock(self) -> None:
-        """Read the clock of the database about once a second; locks in a table expire by it."""
+        """Read the clock about once a second: locks in a table expire by it."""
         if not self._store.ends_with_connection and self._history.is_due():
             doubt = self._connection.run(self._history.read_clock)
             if doubt:
                 raise BackendLost(doubt, voids=True)
 
     def _look_at_file(self) -> None:
-        """Check that the file of the connection is still the one that other processes open."""
         if self._file is not None and self._file.is_replaced():
             raise BackendLost(REPLACED, voids=True)
 
@@ -221,7 +212,7 @@ class Translator:
 
     def close(self) -> None:
         try:
-            # The last chance: nothing else would free these rows before their ttl ends.
+            # Otherwise these rows stay until their ttl ends.
             self._late.retry_at_once()
         except DBAPIError as error:
             logger.info("%s; locks whose release had failed stay until their ttl ends", text_of(error))
@@ -296,7 +287,6 @@ class Translator:
         return _integer(GONE if left is None else left)
 
     def _try(self, call: Callable[[], Result], busy: Result) -> Result:
-        """Return the result of a call, or another result if the row is busy."""
         if now_ns() < self._busy_ns:
             return busy
         try:
@@ -307,7 +297,6 @@ class Translator:
             return busy
 
     def _retry_while_busy(self, call: Callable[[], Result]) -> Result:
-        """Return the result of a call; try again for a short time while the row is busy."""
         pause, until_ns = FIRST_PAUSE, now_ns() + LONGEST_TRIES_NS
         for _ in range(0 if now_ns() < self._busy_ns else TRIES):
             try:
@@ -322,7 +311,7 @@ class Translator:
     def _ask(self, call: Callable[[], Result]) -> Result:
         """Return the result of a call; remember for a moment if the whole file was locked.
 
-        Otherwise each command that has come meanwhile would wait for the same writer, one after the other.
+        Otherwise each queued command would wait for the same writer, one after the other.
         """
         try:
             return call()
@@ -340,5 +329,5 @@ def _is_hex(name: str) -> bool:
     try:
         return bool(bytes.fromhex(name))
     except ValueError:
-        # A notice of somebody else on this channel.
+        # Another program uses this channel.
         return False

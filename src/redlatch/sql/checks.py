@@ -1,4 +1,4 @@
-"""The checks of a new connection: whether this server, through this way, is fit for locks. And its settings."""
+"""The checks and the settings of a new connection."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from redlatch.sql.forks import was_inherited
 from redlatch.sql.settings import SHEDLOCK, Settings
 from redlatch.wire.bridge import BackendLost
 
-# How long a statement waits for a row that another transaction has locked, in milliseconds. MySQL counts in seconds.
+# Time for which a statement waits for a locked row. MySQL counts in seconds.
 LOCK_WAIT_MS = 50
 
-# How often a connection of PostgreSQL asks which backend it has.
+# Number of queries for the backend of a PostgreSQL connection.
 ROUNDS = 3
 
 # A table or a column does not exist: SQLSTATEs of PostgreSQL; numbers of MySQL and MariaDB; a result code of SQLite.
@@ -28,26 +28,26 @@ SQLITE_ERROR = 1
 
 
 def prepare(raw: sa.Connection, family: str, settings: Settings, pooled: bool) -> None:
-    """Set what our statements need: a short wait for locked rows, and on MySQL the zone UTC, where no hour repeats.
+    """Set a short wait for locked rows, and on MySQL the zone UTC, where no hour repeats.
 
-    Behind a pooler nothing is set, because it would stay set for other clients. So there a statement waits for as long
-    as another transaction locks the row.
+    Behind a pooler nothing is set, because it would stay set for other clients. There a statement waits until the row
+    is unlocked.
     """
     if pooled:
         raw_connection: Any = raw.connection.driver_connection
         if hasattr(raw_connection, "prepare_threshold"):
-            # A statement that psycopg has prepared is known to one backend only.
+            # A prepared statement exists in one backend only.
             raw_connection.prepare_threshold = None
     elif family == "postgresql":
         raw.execute(sa.text(f"SET lock_timeout = {LOCK_WAIT_MS}"))
     elif family == "sqlite":
         raw.execute(sa.text(f"PRAGMA busy_timeout = {LOCK_WAIT_MS}"))
     else:
-        # MariaDB may be asked not to wait at all.
+        # MariaDB accepts 0.
         seconds = 0 if getattr(raw.dialect, "is_mariadb", False) else 1
         raw.execute(sa.text(f"SET SESSION innodb_lock_wait_timeout = {seconds}"))
         if settings.dialect != SHEDLOCK:
-            # ShedLock has the server's time zone, and a TIMESTAMP means another time in another zone.
+            # ShedLock uses the server's time zone, and a TIMESTAMP depends on the zone.
             raw.execute(sa.text("SET SESSION time_zone = '+00:00'"))
 
 
@@ -55,7 +55,7 @@ _READ_ONLY = {"postgresql": "SELECT pg_is_in_recovery()", "mysql": "SELECT @@glo
 
 
 def refuse_replica(raw: sa.Connection, database: Database) -> None:
-    """Refuse a server that takes no writes, for now: a fail-over may be under way."""
+    """Refuse a read-only server for now: a fail-over may be under way."""
     question = _READ_ONLY.get(database.family)
     if question is not None and raw.execute(sa.text(question)).scalar():
         # Not a MasterRefused, which would refuse the client for good.
@@ -65,9 +65,9 @@ def refuse_replica(raw: sa.Connection, database: Database) -> None:
 def why_shared(connection: OwnConnection) -> str:
     """Return why a connection to PostgreSQL may have another backend for each transaction; "" if it has its own.
 
-    One connection is enough to see a pooler: at the login it tells a number of its own, and not that of a backend. Two
-    connections could need two backends at once, and wait for each other while the application waits for both. A pooler
-    that gives a client the same backend until its end looks the same.
+    A pooler sends a number of its own at the login, not that of a backend, so one connection is enough to detect it.
+    Two connections could need two backends at once, and deadlock with the application. A pooler that keeps one backend
+    for a client until its end is not detected.
     """
     told = connection.run(lambda raw: _told_pid(raw.connection.driver_connection))
     if told is None:
@@ -79,7 +79,7 @@ def why_shared(connection: OwnConnection) -> str:
 
 
 def _told_pid(raw: Any) -> int | None:
-    """Return the number of the backend that a driver was told at the login; None if it does not show it."""
+    """Return the number of the backend that the driver got at the login, if it shows it."""
     if hasattr(raw, "get_server_pid"):
         return int(raw.get_server_pid())
     pid = getattr(getattr(raw, "info", None), "backend_pid", None)
@@ -92,7 +92,7 @@ def refuse_statement_pooling(connection: OwnConnection, database: Database) -> N
         connection.run(lambda raw: raw.exec_driver_sql("BEGIN"))
         connection.run(lambda raw: raw.exec_driver_sql("COMMIT"))
     except DBAPIError as error:
-        # psycopg2 does not show what the pooler says before it closes the connection.
+        # psycopg2 does not show the pooler's message before it closes the connection.
         unsaid = error.connection_invalidated and connection.run(lambda raw: raw.dialect.driver) == "psycopg2"
         if "statement pooling" not in text_of(error) and not unsaid:
             raise
@@ -103,7 +103,6 @@ def refuse_statement_pooling(connection: OwnConnection, database: Database) -> N
 
 
 def refuse_shared(database: Database, why: str) -> NoReturn:
-    """Refuse a connection that may have another backend for each transaction, for locks of a session."""
     raise MasterRefused(
         f"{database.address} {why}, and there each transaction may have another backend, so a lock of a session would "
         "belong to nobody; connect to the server itself with psycopg, psycopg2 or asyncpg, or use mode='table'"
@@ -111,7 +110,6 @@ def refuse_shared(database: Database, why: str) -> NoReturn:
 
 
 def refuse_galera(raw: sa.Connection, database: Database) -> None:
-    """Refuse a node of Galera for locks of a session."""
     if database.family != "mysql":
         return
     row = raw.execute(sa.text("SHOW STATUS LIKE 'wsrep_cluster_size'")).one_or_none()
@@ -123,7 +121,6 @@ def refuse_galera(raw: sa.Connection, database: Database) -> None:
 
 
 def refuse_inherited(file: DatabaseFile, database: Database) -> None:
-    """Refuse a file that a parent of this process had open at the fork."""
     if was_inherited(file):
         raise MasterRefused(
             f"{database.address} was open when this process was forked, and SQLite then mixes up the locks of both; "
@@ -134,7 +131,7 @@ def refuse_inherited(file: DatabaseFile, database: Database) -> None:
 def refuse_without_table(raw: sa.Connection, database: Database, settings: Settings) -> None:
     """Refuse a database without our table, or with another one of its name.
 
-    A table that another transaction has locked is not looked at. Then its commands are busy, too, and waiters wait.
+    A locked table is accepted: its commands are busy, and waiters wait.
     """
     table = settings.table
     assert table is not None

@@ -31,7 +31,7 @@ class Client(OnDatabase, client.Client):
             "redlatch".
         ttl: how long a lock lives unless it is extended, in seconds, by the database's clock. Default 10.
         timeout: how long a lock waits that has no timeout of its own, in seconds. Default: no limit.
-        patience: how long an acquire goes on trying while the database does not answer, within its timeout, in seconds.
+        patience: how long an acquire keeps trying while the database does not answer, within its timeout, in seconds.
             Then it raises `QuorumUnavailable`. Default 0: it raises at once.
         retry: the pauses between attempts where the database does not notify waiters. One waiter of a process asks for
             all. Default `Retry(0.01, 0.25)`.
@@ -105,7 +105,7 @@ class Client(OnDatabase, client.Client):
         make_table(self._database, self._settings)
 
     def close(self, release: bool = False, timeout: float = 1.0) -> None:
-        """As for `redlatch.Client`. Besides, wait until the database's connection is closed, at most `timeout`."""
+        """As for `redlatch.Client`. In addition, wait until the database's connection is closed, at most `timeout`."""
         super().close(release, timeout)
         for pause in self._closes(timeout):
             time.sleep(pause)

@@ -1,4 +1,4 @@
-"""What both clients of a database share: how they replace the masters of Redis, and what a database cannot do."""
+"""The common part of both database clients."""
 
 from __future__ import annotations
 
@@ -35,13 +35,11 @@ DEFAULT_RETRY = Retry(0.01, 0.25)
 # A commit takes as long as the disk, and no other master waits for it.
 DEFAULT_ATTEMPT = 2.0
 
-# How long `close` waits before it looks again whether the connection is closed, in seconds.
+# Seconds between two looks of `close` at the connection.
 CLOSING_PAUSE = 0.001
 
 
 class OnDatabase(BaseClient):
-    """A client whose only master is a database."""
-
     # The table has a column for the owner.
     _labels = False
 
@@ -56,7 +54,7 @@ class OnDatabase(BaseClient):
         self._dial = DatabaseDial(self._settings, self._database)
 
     def _wakeups(self, wakeups: Wakeups) -> Wakeups:
-        """Return how waiters learn of a release: only PostgreSQL notifies them."""
+        """Return the client's `wakeups`: only PostgreSQL notifies waiters."""
         return "poll" if wakeups == "auto" and self._database.family != "postgresql" else wakeups
 
     def _masters_of(self, masters: object) -> list[Any]:
@@ -67,7 +65,7 @@ class OnDatabase(BaseClient):
         return partial(Dialler, connect=self._dial)
 
     def _closes(self, timeout: float) -> Iterator[float]:
-        """Yield pauses until the thread of the connection has closed it, for at most so many seconds."""
+        """Yield pauses until the connection's thread has closed it, for at most this many seconds."""
         until_ns = now_ns() + int(timeout * SECOND)
         # A child has only its parent's connection, and no thread that could close it.
         while self._dial.is_open() and now_ns() < until_ns and not self._driver.forked and not sys.is_finalizing():
@@ -90,7 +88,7 @@ class OnDatabase(BaseClient):
         return super()._new(lock_of, name, ttl, options, kind, suffix)
 
     def _adapt(self) -> None:
-        """Watch no keys, and refuse names that ShedLock's table cannot have. Call this after `BaseClient.__init__`."""
+        """Watch no keys, and refuse names that ShedLock's table cannot store. Call this after `BaseClient.__init__`."""
         self._driver.watch_no_keys()
         if self._settings.dialect == SHEDLOCK:
             self._key_of = partial(_key_for_shedlock, self._key_of)

@@ -1,7 +1,6 @@
-"""One connection to the database, of our own, used by one thread, and what its errors mean.
+"""One connection to the database, used by one thread.
 
-The driver is one for threads or for asyncio. One for asyncio runs in an event loop of that thread, so the client does
-not care which loop the application has.
+A driver for asyncio runs in an event loop of that thread, independent of the application's loop.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ Result = TypeVar("Result")
 
 CLOSED = "the database closed the connection"
 
-# How often to connect at once if this process is forked meanwhile.
+# Attempts in a row to connect while this process is being forked.
 CONNECTS = 10
 DISTURBED = "this process was forked again and again while it connected"
 
 
 class OwnConnection(Protocol):
-    """A connection in AUTOCOMMIT that nothing else uses.
+    """A connection in AUTOCOMMIT for the locks of one client.
 
     Attributes:
         file: the file of SQLite that it has open; None until that is known, and for a server.
@@ -47,16 +46,16 @@ class OwnConnection(Protocol):
     file: DatabaseFile | None
 
     def prepare(self, call: Callable[[Connection], object]) -> None:
-        """Call a function with the connection of SQLAlchemy, now and whenever the connection is opened again."""
+        """Call a function with the SQLAlchemy connection, now and whenever the connection is reopened."""
 
     def run(self, call: Callable[[Connection], Result]) -> Result:
-        """Call a function with the connection of SQLAlchemy, and return its result."""
+        """Return the result of a function that gets the SQLAlchemy connection."""
 
     def listen(self, channel: str) -> Notices | None:
-        """Begin to listen to notices on a channel; return None if this driver cannot receive them."""
+        """Listen to notices on a channel; None if this driver cannot receive them."""
 
     def wait(self, sock: socket.socket, seconds: float | None) -> None:
-        """Return when the socket can be read, a notice has come, or the time is over.
+        """Return when the socket is readable, a notice has come, or the time is over.
 
         Raises:
             BackendLost: the connection to the database broke meanwhile.
@@ -67,8 +66,6 @@ class OwnConnection(Protocol):
 
 
 class BlockingConnection:
-    """A connection with a driver for threads."""
-
     file: DatabaseFile | None = None
 
     def __init__(self, engine: Engine) -> None:
@@ -87,12 +84,11 @@ class BlockingConnection:
             self._descriptor = descriptor_of(self._connection.connection.driver_connection)
             if not forked_since(forks):
                 return
-            # A child may have a copy of the descriptor and not know it. This tells the server that the session ends.
+            # A child may have a copy of the descriptor. The close ends the session although the copy stays open.
             self.close()
         raise BackendLost(DISTURBED)
 
     def descriptors(self) -> list[int]:
-        """Return the descriptors that a forked child must give up."""
         return [self._descriptor] if self._descriptor >= 0 else []
 
     def prepare(self, call: Callable[[Connection], object]) -> None:
@@ -115,7 +111,6 @@ class BlockingConnection:
             self._notices.read()
 
     def _polling(self, sock: socket.socket) -> select.poll:
-        """Return what watches the socket of the bridge, and the connection for notices or for its end."""
         poll = select.poll()
         poll.register(sock, select.POLLIN)
         if self._descriptor >= 0:
@@ -129,7 +124,7 @@ class BlockingConnection:
 
 
 class FileConnection(BlockingConnection):
-    """A connection to a file of SQLite with a driver for threads, which is closed before each fork (see `forks`)."""
+    """A connection to a SQLite file with a driver for threads, which is closed before each fork (see `forks`)."""
 
     def __init__(self, engine: Engine) -> None:
         self.working = False
@@ -159,7 +154,7 @@ class FileConnection(BlockingConnection):
 
     def _open_again(self) -> None:
         if self.file is not None and self.file.is_replaced():
-            # SQLite would make an empty file where there is none.
+            # SQLite would create an empty file.
             raise BackendLost(REPLACED, voids=True)
         self._open(self._engine)
         for call in self._prepares:
@@ -172,12 +167,12 @@ class FileConnection(BlockingConnection):
             self._shut()
 
     def _serves_threads(self) -> bool:
-        """Return whether this thread may close the connection, which the thread of the bridge has opened."""
+        """Return True if this thread may close the connection, which the bridge's thread has opened."""
         raw = self._connection.connection.driver_connection if self._opened else None
         try:
             return raw is not None and raw.cursor() is not None
         except Exception:
-            # Its engine was made with check_same_thread.
+            # The engine has check_same_thread.
             return False
 
     def close(self) -> None:
@@ -191,13 +186,11 @@ class FileConnection(BlockingConnection):
 
 
 class LoopConnection:
-    """A connection with a driver for asyncio, in a loop of its own."""
-
     file: DatabaseFile | None = None
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._selector = selectors.DefaultSelector()
-        # Not the loop of the application's policy: a forked child must know its descriptors.
+        # A forked child must know the descriptors, which the loop of the application's policy may hide.
         self._loop = asyncio.SelectorEventLoop(self._selector)
         self._heard = asyncio.Event()
         self._ended = False
@@ -228,10 +221,10 @@ class LoopConnection:
         return not self._closed
 
     def give_up(self, until_ns: int) -> None:
-        """Do nothing: the thread of a driver of SQLite for asyncio may be inside a statement."""
+        """Do nothing: the thread of an asyncio driver of SQLite may be inside a statement."""
 
     def _watch_for_end(self, descriptor: int) -> None:
-        """Notice the end of the connection, of which a driver learns only at the next statement."""
+        """Notice the end of the connection, which a driver shows only at the next statement."""
         if hasattr(select, "epoll"):
             self._hangup = select.epoll()
             self._hangup.register(descriptor, select.EPOLLRDHUP)
@@ -242,11 +235,10 @@ class LoopConnection:
         self._heard.set()
 
     def descriptors(self) -> list[int]:
-        """Return the descriptors that a forked child must give up."""
         if self._closed:
             return []
         selector: Any = self._selector
-        # One without a descriptor selects with lists.
+        # Selectors without a descriptor use lists.
         own = [selector.fileno()] if hasattr(selector, "fileno") else []
         return [*self._selected(), *own]
 
@@ -314,12 +306,12 @@ def _autocommitting(connection: Connection) -> Connection:
 
 
 def _close(connection: Connection) -> None:
-    """Close the connection for good: a pool must not keep it."""
+    """Close the connection itself: a pool must not keep it."""
     try:
         connection.invalidate()
         connection.close()
     except DBAPIError:
-        # It is broken already.
+        # It is already broken.
         pass
 
 

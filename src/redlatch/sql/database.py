@@ -1,4 +1,4 @@
-"""A database as the only master of a client: its name, and the engine that opens connections of our own to it."""
+"""A database as the only master of a client: its name, and the engine that opens its connections."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlalchemy.pool import NullPool
 from redlatch.errors import ConfigurationError
 from redlatch.sql.files import refuse_private
 
-# How long a driver connects, in whole seconds, and the names of that argument.
+# Time limit of a driver's connect, in whole seconds, and the names of that argument.
 CONNECT_SECONDS = 5
 _TIMEOUTS = {
     "psycopg": "connect_timeout",
@@ -25,14 +25,14 @@ _TIMEOUTS = {
     "aiomysql": "connect_timeout",
 }
 
-# What an engine does without: a look-up of types for each client, in a transaction, which some poolers refuse.
+# No look-up of types for each client, in a transaction, which some poolers refuse.
 _PLAIN = {driver: {"use_native_hstore": False} for driver in ("psycopg", "psycopg2")}
 
 FAMILIES = ("postgresql", "mysql", "mariadb", "sqlite")
 
 
 class Database:
-    """A database that locks are kept in.
+    """A database that stores locks.
 
     Args:
         database: a URL of SQLAlchemy, or an Engine or AsyncEngine. Its pool is not used: connections of locks are
@@ -41,8 +41,8 @@ class Database:
     Attributes:
         engine: opens the connections; an AsyncEngine if the driver of the URL is for asyncio.
         family: "postgresql", "mysql" or "sqlite".
-        address: the URL without user, password and other options than hosts and sockets, for messages.
-        listed_as: what messages call it instead of its place in a list of masters.
+        address: the URL for messages: without credentials, and only with options for hosts and sockets.
+        listed_as: the name in messages, instead of a place in a list of masters.
         name, group, by_db: as those of `redlatch.masters.master.Master`.
 
     Raises:
@@ -69,7 +69,7 @@ class Database:
 
 
 def _without_pool(engine: Engine) -> NullPool:
-    """Return a pool without room that connects as the engine does, with its creator and its event listeners."""
+    """Return a pool without room that connects as the engine does, including its creator and event listeners."""
     pool = engine.pool
     return NullPool(pool._creator, dialect=pool._dialect, _dispatch=pool.dispatch)
 
@@ -77,14 +77,14 @@ def _without_pool(engine: Engine) -> NullPool:
 def _limits_of(url: sqlalchemy.URL, driver: str) -> dict[str, Any]:
     """Return the arguments that limit how long a driver connects, unless the URL does.
 
-    Otherwise an attempt to reach a stopped server hangs for minutes, although the server goes on.
+    Otherwise an attempt to reach a stopped server hangs for minutes, even after the server is back.
     """
     name = _TIMEOUTS.get(driver)
     return {} if name is None or name in url.query else {name: CONNECT_SECONDS}
 
 
 def _options_of(dialect: Dialect | type[Dialect]) -> dict[str, Any]:
-    """Return the options of an engine of ours: SQLAlchemy, too, sends no BEGIN on a new connection of PostgreSQL."""
+    """Return the options of our engine; SQLAlchemy must send no BEGIN on a new connection of PostgreSQL either."""
     return {"isolation_level": "AUTOCOMMIT", **_PLAIN.get(dialect.driver, {})} if dialect.name == "postgresql" else {}
 
 

@@ -8,15 +8,15 @@ import socket
 import weakref
 from typing import Any, Protocol
 
-# A peer that is gone without a word is noticed after about 25 seconds.
+# TCP notices a silent peer after about 25 seconds.
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 
-# What `poll` reports of a connection whose other end was closed. Errors and hang-ups are always reported.
+# Events of `poll` when the other end was closed. Errors and hang-ups are always reported.
 HANGUP: int = getattr(select, "POLLRDHUP", 0)
 
 
 class HasDescriptors(Protocol):
-    """Whatever has descriptors that a forked child must give up."""
+    """An object with descriptors that a forked child must give up."""
 
     def descriptors(self) -> list[int]:
         """Return the descriptors."""
@@ -26,10 +26,10 @@ _owners: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def give_up_at_fork(owner: HasDescriptors) -> None:
-    """Have the descriptors of an object lead nowhere in every child that is forked off, unless it is gone by then.
+    """Replace the descriptors of an object by /dev/null in every forked child, unless the object is gone by then.
 
-    Otherwise the database would not notice the end of the parent while the child lives, and would keep the locks of its
-    session; and a finalizer in the child could say goodbye on the parent's connection.
+    Otherwise the database would keep the session's locks after the end of the parent, while the child lives; and a
+    finalizer in the child could end the session on the parent's connection.
     """
     _owners.add(owner)
 
@@ -55,7 +55,7 @@ def descriptor_of(raw: Any) -> int:
 
 
 def keep_alive(descriptor: int) -> None:
-    """Have the system find out whether the other end of a TCP connection still exists."""
+    """Let the system check whether the other end of a TCP connection still exists."""
     with socket.socket(fileno=os.dup(descriptor)) as sock:
         if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,4 +1,4 @@
-"""Connecting to a database: the checks of a handshake, and the bridge for the engine."""
+"""Connect to a database: the checks of a handshake, and the bridge for the engine."""
 
 from __future__ import annotations
 
@@ -40,19 +40,18 @@ from redlatch.wire.connect import Connection, HandshakeExtension
 from redlatch.wire.net import now_ns
 from redlatch.wire.traits import Traits
 
-# How long connecting may take, in seconds: a dozen statements.
+# Time limit in seconds, enough for a dozen statements.
 LONGEST_DIAL = 10.0
 
 logger = logging.getLogger("redlatch")
 
 
 class DatabaseTraits(Traits):
-    """What is known of a database, in the words of the drivers.
+    """The state of a database connection, in the form that the drivers use.
 
     Args:
         identity: names the server and the history of its data, and the session if locks belong to it.
         tracks: whether it notifies waiters of releases.
-        history: what the client remembers of the database.
         doubted_ns: locks granted before this time may be gone, in ns since boot; 0 if no lock is in doubt.
     """
 
@@ -65,7 +64,7 @@ class DatabaseTraits(Traits):
         self._history = history
 
     def reply_error(self, text: str, login: bool = False) -> Exception:
-        """Return the exception for an error reply. The bridge wrote its text, which repeats nothing that was sent."""
+        """Return the exception for an error reply. The bridge wrote its text, which repeats no command."""
         word, _, rest = text.partition(" ")
         if word == VOIDS:
             # The engine puts all holders in doubt, so the next connection need not.
@@ -78,22 +77,15 @@ class DatabaseTraits(Traits):
 
 
 class DatabaseDial:
-    """Dials the database of one client.
-
-    Args:
-        settings: which locks the client has there.
-        database: the database.
-    """
-
     def __init__(self, settings: Settings, database: Database) -> None:
         self._settings = settings
         self._history = History(database.address, settings.by_session)
         self._opening = threading.Lock()
-        # Of the connections that may still be open.
+        # One for each connection that may still be open.
         self._backends: list[Translator] = []
         self._said_polling = False
         self._sessions = itertools.count(1)
-        # The last one that was opened; None if the database is a server.
+        # The file that was opened last; None for a server.
         self._file: DatabaseFile | None = None
 
     def __call__(
@@ -115,13 +107,13 @@ class DatabaseDial:
         self._history.note(backend.life)
         identity = backend.life.identity
         if self._settings.by_session:
-            # Each session has locks of its own, so it is another memory.
+            # Each session has its own locks, so it counts as another memory.
             identity += f", session {next(self._sessions)}"
         traits = DatabaseTraits(identity, backend.notices is not None, self._history, doubted_ns)
         return Connection(sock, traits)
 
     def _open_alone(self, database: Database, tracking: bool) -> Translator:
-        """Open a connection, unless an earlier attempt hangs: a stopped server must not get one after the other."""
+        """Open a connection, unless an earlier attempt hangs: they would pile up at a stopped server."""
         if not self._opening.acquire(blocking=False):
             raise BackendLost("the last attempt to connect has not ended yet")
         try:
@@ -134,7 +126,7 @@ class DatabaseDial:
             self._opening.release()
 
     def is_open(self) -> bool:
-        """Return whether a connection is open or being opened. After the end of the client none is opened any more."""
+        """Return True if a connection is open or being opened. After the end of the client, none is opened."""
         return self._opening.locked() or not all([backend.closed for backend in self._backends])
 
     def _open(self, database: Database, tracking: bool) -> Translator:
@@ -153,9 +145,8 @@ class DatabaseDial:
             raise
 
     def _find_file(self, database: Database) -> DatabaseFile:
-        """Return the file of a database of SQLite, before the connection opens it that stays."""
         if self._file is not None and not os.path.exists(self._file.path):
-            # SQLite would make an empty file there.
+            # SQLite would create an empty file.
             raise BackendLost("its file was deleted; put it back, or call create_table() again")
         connection = connect(database.engine)
         try:
@@ -192,7 +183,7 @@ class DatabaseDial:
         return Translator(connection, store, notices, self._history, life, doubt, file)
 
     def _listen(self, database: Database, connection: OwnConnection, shared: str) -> Notices | None:
-        """Listen to releases if the connection keeps its backend; otherwise say once why waiters poll."""
+        """Listen to releases if the connection keeps its backend; otherwise log once why waiters poll."""
         notices = None if shared else connection.listen(self._settings.channel)
         if notices is None and not self._said_polling:
             self._said_polling = True

@@ -1,11 +1,11 @@
-"""What the errors of a database mean."""
+"""Classification of database errors."""
 
 from __future__ import annotations
 
 from sqlalchemy.exc import DBAPIError
 
-# A row, a table or a whole database is locked by another transaction, or that transaction and ours waited for each
-# other: SQLSTATEs of PostgreSQL; numbers of MySQL and MariaDB; result codes of SQLite.
+# Another transaction has locked a row, a table or a whole database, or there was a deadlock: SQLSTATEs of PostgreSQL;
+# numbers of MySQL and MariaDB; result codes of SQLite.
 BUSY = {"55P03", "40P01", "40001", 1205, 1213, 1020, 5, 6}
 
 # The server has become a standby, or shuts down. Another connection may lead to another server.
@@ -13,7 +13,7 @@ ENDING = {"25006", "57P01", "57P02", "57P03", 1290, 1792, 1836, 1053}
 
 
 def text_of(error: BaseException) -> str:
-    """Return what a database or its driver has said, without the statement, its parameters and the row."""
+    """Return the message of a database or its driver, without the statement, its parameters and the row."""
     original = getattr(error, "orig", None) or error
     # The details that PostgreSQL adds may have a whole row, and so the token of a holder.
     primary = getattr(getattr(original, "diag", None), "message_primary", None)
@@ -21,7 +21,7 @@ def text_of(error: BaseException) -> str:
 
 
 def code_of(error: DBAPIError) -> object:
-    """Return the code of an error: the SQLSTATE of PostgreSQL, the number of MySQL, or the result code of SQLite."""
+    """Return the SQLSTATE of PostgreSQL, the number of MySQL, or the result code of SQLite."""
     original = error.orig
     arguments = getattr(original, "args", ())
     # The number comes first: some drivers of MySQL also have a SQLSTATE, which says less.
@@ -35,7 +35,7 @@ def code_of(error: DBAPIError) -> object:
 
 
 def is_busy(error: DBAPIError) -> bool:
-    """Return whether another transaction is in the way."""
+    """Return True if another transaction blocks ours."""
     code = code_of(error)
     if hasattr(error.orig, "sqlite_errorcode") and isinstance(code, int):
         # An extended result code has the plain one in its lowest byte.
@@ -44,6 +44,5 @@ def is_busy(error: DBAPIError) -> bool:
 
 
 def is_over(error: DBAPIError) -> bool:
-    """Return whether the connection can no longer be used."""
     code = code_of(error)
     return error.connection_invalidated or code is None or code in ENDING

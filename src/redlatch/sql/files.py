@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from redlatch.errors import ConfigurationError, MasterRefused
 
-# What to do about a database that one process has for itself.
+# Advice for a database that only one process can use.
 CURE = "so a lock there excludes no other process; name a file, as in 'sqlite:////var/lib/app/locks.db'"
 
 REPLACED = "its file was replaced or deleted; the new one may not have its locks"
@@ -23,14 +23,13 @@ _MASK, _BIRTH, _BIRTH_AT = "@I", "@qI", 80
 
 
 class DatabaseFile(NamedTuple):
-    """A file that a path led to.
+    """The file at a path.
 
     While a connection has it open, no other file gets its number. Afterwards one may, with another time of birth.
 
     Args:
-        path: its path.
         device, inode: its number.
-        born_ns: its time of birth, in nanoseconds since 1970; 0 if the system does not tell it.
+        born_ns: its time of birth, in nanoseconds since 1970; 0 if the system does not show it.
     """
 
     path: str
@@ -39,7 +38,7 @@ class DatabaseFile(NamedTuple):
     born_ns: int
 
     def is_replaced(self) -> bool:
-        """Return whether the path leads to another file now, or to none."""
+        """Return True if the path leads to another file now, or to none."""
         try:
             found = os.stat(self.path)
         except OSError:
@@ -48,7 +47,7 @@ class DatabaseFile(NamedTuple):
 
 
 def file_at(path: str) -> DatabaseFile:
-    """Return the file that a path leads to.
+    """Return the file at a path.
 
     Raises:
         OSError: there is none.
@@ -71,7 +70,7 @@ def _born_ns(path: str, found: os.stat_result) -> int:
 
 
 def path_of(raw: sa.Connection, address: str, table: sa.Table) -> str:
-    """Return the path of the file that has a table, or that would get it.
+    """Return the path of the file that has the table, or that would get it.
 
     Raises:
         MasterRefused: it is no file that another process can open.
@@ -85,7 +84,7 @@ def path_of(raw: sa.Connection, address: str, table: sa.Table) -> str:
 
 
 def _schema_of(raw: sa.Connection, table: str, schemas: list[str]) -> str:
-    """Return where SQLite finds a table without a schema: temporary tables hide those of files."""
+    """Return the schema in which SQLite finds an unqualified table: temporary tables hide those of files."""
     if len(schemas) == 1:
         # The usual case, which reads nothing: the database may be locked.
         return schemas[0]
@@ -97,14 +96,10 @@ def _schema_of(raw: sa.Connection, table: str, schemas: list[str]) -> str:
 
 
 def named_path(url: sa.URL, found: str) -> str:
-    """Return the path by which a URL names a file, if it does: one of its links may be turned to another file.
+    """Return the path in a URL if it leads to the file `found`: one of its links may later lead to another file.
 
-    SQLite tells a path without links. That one stays if the URL does not name the file, such as one of a schema that
-    was attached.
-
-    Args:
-        url: of the database.
-        found: the path without links.
+    SQLite shows a path without links. That one is returned if the URL does not name the file, as for an attached
+    schema.
     """
     name = os.path.abspath(_name_of(url)[0])
     return name if os.path.exists(name) and os.path.samefile(name, found) else found
@@ -114,19 +109,18 @@ def refuse_private(url: sa.URL) -> None:
     """Refuse the URL of a database in memory, or of one that SQLite would use without locking its file.
 
     Raises:
-        ConfigurationError: it is such a URL.
+        ConfigurationError: as above.
     """
     name, options = _name_of(url)
     if name in ("", ":memory:") or options & {("mode", "memory"), ("vfs", "memdb")}:
         raise ConfigurationError(f"database: a database in memory belongs to one process, {CURE}")
-    # SQLite takes every number but 0 for a yes.
+    # SQLite takes every number but 0 as yes.
     nolock = {value for option, value in options if option == "nolock"} - {"0", "no", "false", "off"}
     if nolock or ("vfs", "unix-none") in options:
         raise ConfigurationError("database: SQLite would not lock its file (nolock, vfs); leave out that option")
 
 
 def _name_of(url: sa.URL) -> tuple[str, set[tuple[str, str]]]:
-    """Return the name of the file in a URL, and its options with their values in lower case."""
     name, query = url.database or "", [(option, str(value)) for option, value in url.query.items()]
     if name.startswith("file:"):
         name, _, more = name.partition("?")

@@ -1,8 +1,8 @@
-"""Forks of this process: when one is under way, and what it must not find.
+"""Forks of this process: detect one under way, and close SQLite files before it.
 
-SQLite keeps its locks of a file in the memory of the process. A child that was forked while the file was open believes
-that it has locks which only its parent has: it waits for them, or others write beside it. So connections to files are
-closed before a fork, and opened again at their next use. Source: https://www.sqlite.org/howtocorrupt.html, section 2.6.
+SQLite keeps its locks of a file in the memory of the process. A child that was forked while the file was open acts as
+if it had its parent's locks: it waits for them, or others write at the same time. So connections to files are closed
+before a fork, and reopened at their next use. Source: https://www.sqlite.org/howtocorrupt.html, section 2.6.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from redlatch.sql.files import DatabaseFile
 from redlatch.votes.units import SECOND
 from redlatch.wire.net import now_ns
 
-# For how long a fork waits for statements at most. A statement on a file takes as long as a commit, or LOCK_WAIT_MS.
+# A fork waits for statements at most for this time. A statement on a file takes as long as a commit, or LOCK_WAIT_MS.
 WAIT_NS = SECOND
 
-# How long to wait before another look, in seconds.
+# Seconds.
 PAUSE = 0.0005
 
-# By thread: until when its fork counts as under way. An interrupt may leave an entry, which then soon counts no more.
+# The fork of each thread counts as under way until then, so that an entry that an interrupt has left soon expires.
 _forking: dict[int, int] = {}
 
 _on_files: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -34,46 +34,41 @@ _inherited: set[tuple[int, int]] = set()
 
 
 class _Count:
-    """How many forks have ended."""
-
     ended = 0
 
 
 class OnFile(Protocol):
-    """A connection to a file of SQLite."""
-
     file: DatabaseFile | None
 
     def is_open(self) -> bool:
-        """Return whether the connection has the file open."""
+        """Return True if the connection has the file open."""
 
     def give_up(self, until_ns: int) -> None:
         """Close the file, for a fork that waits until then; the next statement opens it again."""
 
 
 def give_up_before_fork(connection: OnFile) -> None:
-    """Have `connection.give_up(until_ns)` called before each fork, unless it is gone by then."""
+    """Call `connection.give_up(until_ns)` before each fork, while the connection exists."""
     _on_files.add(connection)
 
 
 def was_inherited(file: DatabaseFile) -> bool:
-    """Return whether a parent of this process had the file open at the fork, so that SQLite cannot be used for it."""
+    """Return True if a parent of this process had the file open at the fork, so that SQLite cannot be used for it."""
     return (file.device, file.inode) in _inherited
 
 
 def forks_so_far() -> int:
-    """Return how many forks have ended."""
     return _Count.ended
 
 
 def forked_since(forks: int) -> bool:
-    """Return whether there may be a child that was forked since `forks_so_far` had this value."""
+    """Return True if there may be a child that was forked since `forks_so_far` had this value."""
     return bool(_forking) or _Count.ended != forks
 
 
 @contextmanager
 def no_fork(connection: Any) -> Iterator[None]:
-    """Have each fork wait for the end of this context. `connection.working` says that it is entered."""
+    """Make each fork wait for the end of this context, in which `connection.working` is True."""
     while True:
         # The mark comes before the look, and a fork looks for marks after it began: one of the two sees the other.
         connection.working = True

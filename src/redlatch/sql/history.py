@@ -1,8 +1,8 @@
-"""What a client remembers of its database, so that it notices when the database may have forgotten locks.
+"""Detect when a database may have forgotten locks.
 
-A database forgets when a standby is promoted that lagged, when it is restored, or when it is restarted without durable
-commits. Its clock makes it forget, too, if it is set forward: rows expire early. A client reports that: its holders
-are in doubt until the database confirms their locks (see `redlatch.quorum.policy.Doubts`).
+A database forgets when a lagging standby is promoted, when it is restored, or when it is restarted without durable
+commits. If its clock is set forward, rows expire early. Then the client's holders are in doubt until the database
+confirms their locks (see `redlatch.quorum.policy.Doubts`).
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from redlatch.wire.net import now_ns
 
 logger = logging.getLogger("redlatch")
 
-# How often the clock is read while the database is used, or has locks of this client.
+# Interval of readings while the database is used, or has locks of this client.
 READ_EVERY_NS = SECOND
 
-# The share of the time by which the database's clock may go wrong, as the default of `drift_factor`.
+# Relative error of the database's clock, as the default of `drift_factor`.
 DRIFT = 0.01
 
-# How far two computed starts of one server of MySQL may differ, in seconds: it reports its uptime in whole seconds.
+# Two computed starts of one MySQL server may differ by this many seconds: it reports its uptime in whole seconds.
 SAME_START = 1.2
 
-# The timeline changes with each promotion of a standby. The start is exact: the server keeps it as a number.
+# The timeline changes with each promotion of a standby. The start is exact.
 _POSTGRESQL = (
     "SELECT system_identifier::text || ':' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) "
     "FROM pg_control_system()",
@@ -44,7 +44,7 @@ _MYSQL = (
     "SHOW GLOBAL STATUS WHERE Variable_name IN ('Uptime', 'Connections')",
 )
 
-# The clock, whatever the time zone of the connection.
+# In UTC, independent of the connection's time zone.
 _CLOCK = sa.select(now_us())
 _CLOCK_OF_MYSQL = sa.text("SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))")
 
@@ -54,10 +54,10 @@ class Life(NamedTuple):
 
     Args:
         identity: names the server and the history of its data.
-        started: when it was started, in seconds by its own clock; 0.0 if that is not known.
+        started: when it was started, in seconds by its own clock; 0.0 if unknown.
         spread: how far `started` may differ within one life, in seconds.
-        connections: how many connections it has had since its start; 0 if that is not known.
-        another: what it means if a former connection had another identity.
+        connections: how many connections it has had since its start; 0 if unknown.
+        another: the text for a former connection with another identity.
     """
 
     identity: str
@@ -67,12 +67,10 @@ class Life(NamedTuple):
     another: str = "it is another server than before, or its data have another history; it may have lost locks"
 
     def is_another_start(self, former: Life) -> bool:
-        """Return whether the server was started again since a former connection."""
         return abs(former.started - self.started) > self.spread or self.connections < former.connections
 
 
 def life_of(raw: sa.Connection, database: Database) -> Life:
-    """Ask a server of PostgreSQL, MySQL or MariaDB for its identity and its start."""
     if database.family == "postgresql":
         names, starts = (_answer(raw, question) for question in _POSTGRESQL)
         return Life(str(names[0][0]) if names else database.address, float(starts[0][0]) if starts else 0.0)
@@ -85,7 +83,7 @@ def life_of(raw: sa.Connection, database: Database) -> Life:
 
 
 def life_of_file(file: DatabaseFile) -> Life:
-    """Return the life of a file of SQLite. Without a time of birth, no other connection has the same one."""
+    """Return the life of a file of SQLite; unique to this connection if the file has no time of birth."""
     born = file.born_ns or f"opened {now_ns()}"
     return Life(f"{file.path}:{file.device}:{file.inode}:{born}", 0.0, another=REPLACED)
 
@@ -96,7 +94,7 @@ def clock_us(raw: sa.Connection) -> int:
 
 
 def _answer(raw: sa.Connection, question: str) -> list[Any]:
-    """Return the rows of an answer; none if the user may not ask."""
+    """Return the rows of an answer; none if the user lacks the right."""
     try:
         return list(raw.execute(sa.text(question)).fetchall())
     except DBAPIError as error:
@@ -106,14 +104,14 @@ def _answer(raw: sa.Connection, question: str) -> list[Any]:
 
 
 class History:
-    """What one client remembers of its database from one connection to the next.
+    """One client's memory of its database, from one connection to the next.
 
     Args:
-        address: of the database, for the log.
+        address: the database's address, for the log.
         by_session: whether locks end with their connection.
 
     Attributes:
-        held_ns: until when locks may be held, those of earlier connections included, in ns since boot.
+        held_ns: until when locks may be held, including those of earlier connections, in ns since boot.
     """
 
     def __init__(self, address: str, by_session: bool) -> None:
@@ -121,7 +119,7 @@ class History:
         self._by_session = by_session
         self.held_ns = 0
         self._life: Life | None = None
-        # What the clock has done since the last doubt.
+        # The last jump of the clock that has caused no doubt yet.
         self._leap = ""
         self._offset = Offset(DRIFT)
 
@@ -141,17 +139,16 @@ class History:
         return ""
 
     def note(self, life: Life) -> None:
-        """Remember the server of a new connection, after earlier locks were put in doubt if `doubt_about` said so."""
+        """Remember the server of a new connection. Call `doubt_about` before."""
         self._life = life
         self._leap = ""
 
     def forget(self) -> None:
-        """Forget the server, because all locks are in doubt: the next connection need not put them in doubt again."""
+        """Forget the server: all locks are in doubt already, so the next connection need not doubt them."""
         self._life = None
         self._leap = ""
 
     def is_due(self) -> bool:
-        """Return whether the clock should be read."""
         return now_ns() - self._offset.at_ns >= READ_EVERY_NS
 
     def read_clock(self, raw: sa.Connection) -> str:

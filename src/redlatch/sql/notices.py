@@ -1,4 +1,4 @@
-"""Notices of other processes, by LISTEN and NOTIFY of PostgreSQL, with the drivers that can hear them while idle."""
+"""Notices of other processes, by LISTEN and NOTIFY of PostgreSQL, with the drivers that receive them while idle."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from redlatch.wire.bridge import BackendLost
 
 
 class Notices(Protocol):
-    """The notices that one connection hears."""
-
     def fileno(self) -> int:
-        """Return the descriptor that can be read when a notice may have come."""
+        """Return the descriptor that is readable when a notice may have come."""
 
     def read(self) -> None:
-        """Read what has come.
+        """Read from the connection.
 
         Raises:
             BackendLost: the connection broke.
@@ -28,12 +26,10 @@ class Notices(Protocol):
 
 
 class PsycopgNotices:
-    """The notices that a connection of psycopg 3 hears."""
-
     def __init__(self, raw: Any) -> None:
         self._connection = raw
         self._heard: list[str] = []
-        # While statements run, psycopg hands notices over by this function.
+        # psycopg calls this for notices that come while statements run.
         raw.add_notify_handler(self._hear)
 
     def _hear(self, notice: Any) -> None:
@@ -64,8 +60,6 @@ class PsycopgNotices:
 
 
 class Psycopg2Notices:
-    """The notices that a connection of psycopg2 hears."""
-
     def __init__(self, raw: Any) -> None:
         self._connection = raw
 
@@ -88,7 +82,7 @@ class Psycopg2Notices:
 
 
 class AsyncpgNotices:
-    """The notices that a connection of asyncpg hears; its loop reads them."""
+    """Notices by asyncpg, whose loop reads them."""
 
     def __init__(self, raw: Any, wake: Callable[[], object]) -> None:
         self._connection = raw
@@ -97,7 +91,6 @@ class AsyncpgNotices:
         raw.add_termination_listener(lambda _: wake())
 
     def hear(self, connection: Any, pid: int, channel: str, payload: str) -> None:
-        """Record a notice; asyncpg calls this."""
         if pid != connection.get_server_pid():
             self._heard.append(payload)
             self._wake()
@@ -116,7 +109,7 @@ class AsyncpgNotices:
 
 
 def notices_of(connection: Connection, channel: str) -> Notices | None:
-    """Begin to listen to a channel; return None if the database or its driver cannot receive notices while idle."""
+    """Begin to listen to a channel; None if the database or its driver cannot receive notices while idle."""
     driver = connection.dialect.driver
     if driver not in ("psycopg", "psycopg2"):
         return None

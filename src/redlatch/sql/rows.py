@@ -18,13 +18,7 @@ from redlatch.votes.label import NO_TOKEN, ONE_LINE, label_of
 
 
 class Rows:
-    """The locks of a table on PostgreSQL or SQLite.
-
-    Args:
-        connection: to the database.
-        layout: what the columns of the table mean.
-        channel: on which releases are announced (PostgreSQL); None for none.
-    """
+    """The locks of a table on PostgreSQL or SQLite. PostgreSQL announces releases on `channel`."""
 
     ends_with_connection = False
     pause = 1.0
@@ -45,7 +39,6 @@ class Rows:
         self._begin()
 
     def _begin(self) -> None:
-        """Make the statements that differ between the databases."""
         fence = self._layout.fence
         if fence is None:
             self._acquire = self._acquiring({}, {}, sa.literal(1))
@@ -54,11 +47,10 @@ class Rows:
         self._acquire_fenced = self._acquiring({fence: bindparam("last")}, {fence: self._number()}, fence)
 
     def _number(self) -> Any:
-        """Return the new fence: the last proposed one, or a number above all that were given out."""
+        """Return the new fence: the last proposed one, or a number above all earlier ones."""
         return larger(self._layout.fence + 1, bindparam("first")) + bindparam("extra")
 
     def _taken(self) -> dict[Any, Any]:
-        """Return what a row gets with each holder."""
         layout = self._layout
         return {layout.token: bindparam("holder"), layout.until: layout.later, **layout.taken}
 
@@ -66,9 +58,8 @@ class Rows:
         """Return the statement that takes a row.
 
         Args:
-            new: what a new row gets, beside the usual values.
-            old: what an old row gets.
-            answer: what the statement returns if the row was taken.
+            new, old: further values for a new row, and for an old one.
+            answer: returned if the row was taken.
         """
         layout = self._layout
         dialect = self._connection.run(lambda connection: connection.dialect.name)
@@ -82,7 +73,6 @@ class Rows:
         )
 
     def _announced(self, release: Any, channel: str | None) -> Any:
-        """Return the statement that releases a row, and announces that on the channel."""
         if channel is None:
             return release
         name = self._layout.name
@@ -93,11 +83,11 @@ class Rows:
     # --- commands ----------------------------------------------------------------------------------
 
     def acquire(self, key: bytes, token: bytes, ttl_ms: int) -> bool:
-        """Take a row that is free, and make it if it does not exist; return whether it was taken."""
+        """Take a free row, or insert it if it does not exist; return True if it was taken."""
         return self._scalar(self._acquire, key, token, ttl_us=1000 * ttl_ms) is not None
 
     def acquire_fenced(self, key: bytes, token: bytes, ttl_ms: int, first: int, last: int) -> int:
-        """Take a row that is free, with the fences from `first` to `last`.
+        """Take a free row, with the fences from `first` to `last`.
 
         Returns:
             `first` if no fence was as high; otherwise minus the highest fence; 0 if the row is not free.
@@ -113,24 +103,22 @@ class Rows:
         return self._changes(self._confirm, key, token, first=first, last=last)
 
     def extend(self, key: bytes, token: bytes, ttl_ms: int) -> bool:
-        """Let the holder have the row for at least this time; return whether it has the row."""
+        """Let the holder have the row for at least this time; return True if it has the row."""
         return self._changes(self._extend, key, token, ttl_us=1000 * ttl_ms)
 
     def release(self, key: bytes, token: bytes) -> bool:
-        """Release the row; return whether this holder had it."""
         return self._changes(self._release, key, token)
 
     def owned(self, key: bytes, token: bytes) -> bool:
-        """Return whether this holder has the row."""
         return self._scalar(self._owned, key, token) is not None
 
     def left_ms(self, key: bytes) -> int | None:
-        """Return for how long the row is held, in milliseconds rounded up; None if it is free."""
+        """Return how long the row is held, in milliseconds rounded up; None if it is free."""
         left = self._scalar(self._left, key)
         return None if left is None or left <= 0 else -(-int(left) // 1000)
 
     def holder(self, key: bytes) -> tuple[int, int, bytes] | None:
-        """Return for how long the row is held, in milliseconds, its fence, and a token with the label of its owner."""
+        """Return how long the row is held, in milliseconds, its fence, and a token with the label of its owner."""
         values = self._values(key, None, {})
         row = self._connection.run(lambda connection: connection.execute(self._holder, values).first())
         if row is None or row[0] <= 0:
@@ -155,12 +143,10 @@ class Rows:
         return values
 
     def _scalar(self, statement: Any, key: bytes, token: bytes | None = None, **numbers: int) -> Any:
-        """Return the first value that a statement returns, or None."""
         values = self._values(key, token, numbers)
         return self._connection.run(lambda connection: connection.execute(statement, values).scalar())
 
     def _changes(self, statement: Any, key: bytes, token: bytes | None = None, **numbers: int) -> bool:
-        """Return whether a statement has changed a row."""
         values = self._values(key, token, numbers)
 
         def run(connection: sa.Connection) -> bool:
@@ -173,7 +159,7 @@ class Rows:
 class MySQLRows(Rows):
     """The locks of a table on MySQL or MariaDB.
 
-    An INSERT takes locks with which others may deadlock. So it runs only for names without a row.
+    An INSERT takes locks that can cause deadlocks, so it runs only for names without a row.
     """
 
     _exists: Any
@@ -198,7 +184,7 @@ class MySQLRows(Rows):
         return self._take(self._acquire, key, token, ttl_us=1000 * ttl_ms)
 
     def extend(self, key: bytes, token: bytes, ttl_ms: int) -> bool:
-        # Some connections count a row only if it is different afterwards.
+        # Some connections count a row only if it has changed.
         return super().extend(key, token, ttl_ms) or self.owned(key, token)
 
     def acquire_fenced(self, key: bytes, token: bytes, ttl_ms: int, first: int, last: int) -> int:
@@ -208,10 +194,9 @@ class MySQLRows(Rows):
         return first if stored == last else -int(stored or 0)
 
     def _take(self, update: Any, key: bytes, token: bytes, **numbers: int) -> bool:
-        """Take a row that is free, and make it if it does not exist."""
         if self._changes(update, key, token, **numbers):
             return True
-        # Asked each time: somebody may have deleted the row.
+        # The row is checked each time: an operator may have deleted it.
         if self._scalar(self._exists, key) is not None or not self._changes(self._insert, key, b""):
             return False
         return self._changes(update, key, token, **numbers)

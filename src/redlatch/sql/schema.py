@@ -1,4 +1,4 @@
-"""Making the table of locks."""
+"""Creation of the table of locks."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from redlatch.sql.faults import code_of, text_of
 from redlatch.sql.settings import REDLATCH, Settings
 from redlatch.wire.bridge import BackendLost
 
-# What PostgreSQL says if another process makes the table at the same time: its name, its type or a row of its catalogue
-# exists already.
+# SQLSTATEs of PostgreSQL when another process makes the table at the same time: its name, its type or a row of its
+# catalogue exists already.
 MADE = {"42P07", "42710", "23505"}
 
 
@@ -23,7 +23,7 @@ def make_table(database: Database, settings: Settings) -> None:
     """Make the table of locks, unless it exists.
 
     Raises:
-        ConfigurationError: there is no table of ours.
+        ConfigurationError: the client uses no table of ours.
         QuorumUnavailable: the database cannot be reached, or refuses.
     """
     if settings.table is None or settings.dialect != REDLATCH:
@@ -48,7 +48,7 @@ def _make(database: Database, settings: Settings) -> None:
         except DBAPIError as error:
             if code_of(error) not in MADE:
                 raise
-            # Another process has just made it. Now it is there.
+            # Another process has just made it.
             connection.run(lambda raw: raw.execute(statement))
     finally:
         connection.close()

@@ -1,7 +1,7 @@
 """Locks that belong to a connection: advisory locks of PostgreSQL, GET_LOCK of MySQL and MariaDB.
 
-The database frees them when the connection breaks. A ttl is kept on this side: a lock that was not extended in time is
-freed, as in a table.
+The database frees them when the connection breaks. The client enforces the ttl: it frees a lock that was not extended
+in time.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from redlatch.votes.units import MILLISECOND
 from redlatch.wire.bridge import BackendLost
 from redlatch.wire.net import now_ns
 
-# How often the connection is checked while a lock is held, in seconds.
+# Seconds between checks of the connection while a lock is held.
 LOOK_EVERY = 0.5
 
-# The answer to how long a lock is still held. Nobody knows, so a waiter asks again after this time at the latest.
+# The remaining time of a lock is unknown: a waiter asks again after this time at the latest.
 ASK_AGAIN_MS = 1000
 
 # MySQL allows names of 64 characters.
@@ -27,44 +27,35 @@ MYSQL_PREFIX, DIGEST_BYTES = "redlatch:", 20
 
 
 class Session:
-    """The locks of one connection.
-
-    Args:
-        connection: to the database.
-    """
-
     ends_with_connection = True
     pause = LOOK_EVERY
 
-    # Asks for the number of the session.
+    # Query for the number of the session.
     _number: str
 
     def __init__(self, connection: OwnConnection) -> None:
         self._connection = connection
-        # The number of the session in the database.
         self._session: int | None = None
-        # The token and the end of each lock in ns, by key.
+        # The token of each lock, and its end in ns.
         self._held: dict[bytes, tuple[bytes, int]] = {}
 
     # --- statements --------------------------------------------------------------------------------
 
     def _lock(self, key: bytes) -> bool:
-        """Take the lock of this key if it is free."""
         raise NotImplementedError
 
     def _unlock(self, key: bytes) -> bool:
-        """Free the lock of this key; return whether this session had it."""
+        """Return True if this session had the lock."""
         raise NotImplementedError
 
     def _is_locked(self, key: bytes) -> bool:
-        """Return whether any connection has the lock of this key."""
         raise NotImplementedError
 
     def _stands(self) -> bool:
         """Return True if the database answers on this connection.
 
         Raises:
-            BackendLost: another session has answered, so the locks are somewhere else.
+            BackendLost: another session has answered, so the locks belong to another connection.
         """
         number = self._scalar(self._number)
         if self._session is not None and number != self._session:
@@ -108,7 +99,7 @@ class Session:
         return had
 
     def owned(self, key: bytes, token: bytes) -> bool:
-        """Return whether this holder has the lock; asks the database, which shows whether the connection stands."""
+        """Return True if this holder has the lock. The query also shows that the connection works."""
         self.expire()
         return self._held.get(key, (b"", 0))[0] == token and self._stands()
 
@@ -117,18 +108,17 @@ class Session:
         return ASK_AGAIN_MS if key in self._held or self._is_locked(key) else None
 
     def holder(self, key: bytes) -> tuple[int, int, bytes] | None:
-        """Return an answer without a token: the database knows only that the lock is held."""
+        """Return an answer without a token: the database only knows that the lock is held."""
         left = self.left_ms(key)
         return None if left is None else (left, 0, b"")
 
     def tick(self) -> None:
-        """Free locks whose time is over. While there are others, check that the connection stands."""
+        """Free expired locks. While others are held, check the connection."""
         self.expire()
         if self._held:
             self._stands()
 
     def expire(self) -> None:
-        """Free locks whose time is over."""
         now = now_ns()
         for key in [key for key, (_, until) in self._held.items() if until <= now]:
             self._unlock(key)
@@ -136,11 +126,7 @@ class Session:
 
 
 class PostgresSession(Session):
-    """Advisory locks of PostgreSQL.
-
-    Args:
-        channel: on which releases are announced.
-    """
+    """Advisory locks of PostgreSQL. Releases are announced on `channel`."""
 
     _number = "SELECT pg_backend_pid()"
 
@@ -170,8 +156,6 @@ class PostgresSession(Session):
 
 
 class MySQLSession(Session):
-    """GET_LOCK of MySQL and MariaDB."""
-
     _number = "SELECT CONNECTION_ID()"
 
     def _lock(self, key: bytes) -> bool:

@@ -16,13 +16,11 @@ DIALECTS = REDLATCH, SHEDLOCK = "redlatch", "shedlock"
 
 @dataclass(frozen=True)
 class Settings:
-    """Which locks a client has in its database.
+    """The place of a client's locks in its database.
 
     Attributes:
         table: the table of locks; None in the mode "session".
-        dialect: whose columns the table has.
-        owner: what the table says of the holder.
-        channel: on which PostgreSQL announces releases.
+        owner: the name of the holder in the table.
     """
 
     table: sa.Table | None
@@ -36,7 +34,6 @@ class Settings:
 
     @property
     def channel(self) -> str:
-        """The channel on which PostgreSQL announces releases."""
         if self.table is None:
             return "redlatch"
         # PostgreSQL cuts names to 63 bytes, and refuses a longer one in pg_notify.
@@ -44,17 +41,11 @@ class Settings:
 
     @property
     def has_fences(self) -> bool:
-        """True if holders can be numbered."""
         return self.table is not None and self.dialect == REDLATCH
 
     @classmethod
     def of(cls, family: str, table: str | None, mode: str, dialect: str, owner: str) -> Settings:
-        """Check the arguments of a client; return its settings.
-
-        Args:
-            family: of the database.
-            table: the name of the table; None is the usual one of the dialect.
-            mode, dialect, owner: as for the client.
+        """Check the arguments of a client for a family of databases; return its settings.
 
         Raises:
             ConfigurationError, TypeError: an argument is invalid, or two do not fit.

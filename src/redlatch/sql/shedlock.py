@@ -1,6 +1,6 @@
 """Locks in the table of ShedLock (https://github.com/lukas-krecan/ShedLock), so that both can share jobs.
 
-Its clients must use the database's clock (`usingDbTime`). `locked_by` has our token, which no other holder has. The
+Its clients must use the database's clock (`usingDbTime`). `locked_by` has our token, which is unique to the holder. The
 table has no fence.
 """
 
@@ -17,12 +17,11 @@ from redlatch.sql.table import Layout, named_table
 
 DEFAULT_SHEDLOCK_TABLE = "shedlock"
 
-# What ShedLock documents.
+# As ShedLock documents them.
 NAME_LENGTH, LOCKED_BY_LENGTH = 64, 255
 
 
 def is_shedlock_name(key: bytes) -> bool:
-    """Return whether the table can have this name."""
     try:
         name = key.decode()
     except UnicodeDecodeError:
@@ -88,7 +87,7 @@ def _in_of_mysql(element: utc_in, compiler: Any, **options: Any) -> str:
 
 
 class left_us(FunctionElement[int]):
-    """For how many microseconds a lock is held, from the column `lock_until`."""
+    """Microseconds for which a lock is held, from the column `lock_until`."""
 
     type = sa.BigInteger()
     inherit_cache = True
@@ -108,7 +107,6 @@ def _left_of_mysql(element: left_us, compiler: Any, **options: Any) -> str:
 
 
 def layout_of(table: sa.Table) -> Layout:
-    """Return what the columns of `shedlock_table` mean."""
     columns = table.c
     return Layout(
         table=table,

@@ -23,13 +23,13 @@ def lock_table(name: str = DEFAULT_TABLE, schema: str | None = None, metadata: s
     """Return the table of locks, for `create_table` or for a migration.
 
     Args:
-        name: its name.
-        schema: its schema; None is the default one.
-        metadata: which it belongs to; None makes a new one.
+        name: its name. Default "redlatch_lock".
+        schema: its schema. Default: that of the connection.
+        metadata: the collection of tables that it belongs to. Default: a new one.
     """
 
     def binary(length: int) -> Any:
-        # Bytes are compared exactly. A collation might take two names for one.
+        # Bytes are compared exactly. A collation might treat two names as equal.
         return sa.LargeBinary(length).with_variant(mysql.VARBINARY(length), "mysql", "mariadb")
 
     big: Any = sa.BigInteger()
@@ -49,7 +49,7 @@ def lock_table(name: str = DEFAULT_TABLE, schema: str | None = None, metadata: s
 
 
 def named_table(table: str) -> sa.Table:
-    """Return the table of locks that a user names, perhaps as "schema.table".
+    """Return the table of locks with a name, perhaps as "schema.table".
 
     Raises:
         TypeError, ConfigurationError: the name is malformed.
@@ -63,23 +63,21 @@ def named_table(table: str) -> sa.Table:
 
 
 class Layout(NamedTuple):
-    """What the columns of a table of locks mean.
+    """The columns of a table of locks.
 
     Args:
-        table: the table.
         name: the column of the lock's name, which is unique.
-        token: the column of the holder's token.
-        until: the column that says until when the lock is held.
-        fence: the column of the highest fence; None if holders have no numbers.
-        now: the server's clock, as `until` has it.
+        until: the column of the time until which the lock is held.
+        fence: the column of the highest fence; None if there are no fences.
+        now: the server's clock, in the type of `until`.
         later: the same after the parameter `ttl_us`, in microseconds.
-        left_us: for how many microseconds the lock is held.
-        free: what `until` is once the lock was released.
-        taken: what further columns get with each holder.
-        empty: the same for a row of MySQL that nobody holds yet.
+        left_us: microseconds for which the lock is held.
+        free: the value of `until` after a release.
+        taken: the values of further columns for each new holder.
+        empty: the same for a row of MySQL without a holder.
         as_text: whether names and tokens are text.
-        told: what `holder` returns beside the time that is left: the fence, when the holder took the row in
-            microseconds since 1970, and its owner. Empty if the table does not have them.
+        told: the further results of `holder`: the fence, when the holder took the row in microseconds since 1970, and
+            its owner. Empty if the table does not have them.
     """
 
     table: sa.Table
@@ -98,7 +96,6 @@ class Layout(NamedTuple):
 
 
 def layout_of(table: sa.Table, owner: str) -> Layout:
-    """Return what the columns of `lock_table` mean; `owner` is what stands in the column of that name."""
     columns = table.c
     return Layout(
         table=table,
@@ -120,8 +117,7 @@ def layout_of(table: sa.Table, owner: str) -> Layout:
 class now_us(FunctionElement[int]):
     """The server's clock when the expression is evaluated, in microseconds since 1970.
 
-    The standard's CURRENT_TIMESTAMP is the start of the transaction or of the statement. A statement may wait for a row
-    after that.
+    CURRENT_TIMESTAMP is the start of the transaction or of the statement, which may wait for a row after that.
     """
 
     type = sa.BigInteger()
@@ -147,8 +143,6 @@ def _now_of_sqlite(element: now_us, compiler: Any, **_: Any) -> str:
 
 
 class larger(FunctionElement[int]):
-    """The larger of two numbers."""
-
     type = sa.BigInteger()
     inherit_cache = True
     name = "larger"
