@@ -1,19 +1,19 @@
-"""What a failed COMMIT means: surely rolled back, or in doubt.
+"""The meaning of a failed COMMIT: surely rolled back, or in doubt.
 
 If the server answers COMMIT with an error, the transaction is rolled back. If the connection breaks first, or the wait
-is interrupted, nobody knows: the server may commit, or may have committed. In doubt, the next holder of the lock could
-read data from before a commit that is still on its way.
+is interrupted, the server may commit later, or may have committed. Then the next holder of the lock could read data
+from before that commit.
 
-So every error counts as in doubt, except those that a server or SQLite gives for a transaction that it has not
-committed. An error too many in doubt only costs the rest of the ttl.
+So every error counts as in doubt, except those by which a server or SQLite reports a transaction that it has not
+committed. A false doubt only costs the rest of the ttl.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-# SQLSTATE of PostgreSQL. These classes report a broken connection, a shutdown, or a fault of the server: it may have
-# committed before. 40003 says "statement completion unknown".
+# SQLSTATEs of PostgreSQL for a broken connection, a shutdown, or a fault of the server: it may have committed before.
+# 40003 is "statement completion unknown".
 DOUBTFUL_CLASSES = ("08", "57", "58", "F0", "XX")
 DOUBTFUL_STATES = ("40003",)
 
@@ -26,19 +26,16 @@ SQLITE_REFUSED = (5, 6, 19)
 
 
 def surely_rolled_back(error: BaseException) -> bool:
-    """Return whether the error of a COMMIT says that the transaction was not committed.
+    """Return True if the error of a COMMIT says that the transaction was not committed; False if that is in doubt.
 
     Args:
-        error: what COMMIT raised: an error of a driver, or one of SQLAlchemy or Django that wraps it.
-
-    Returns:
-        False if the commit is in doubt.
+        error: an error of a driver, or one of SQLAlchemy or Django that wraps it.
     """
     return any(_says_rolled_back(each) for each in _with_origins(error))
 
 
 def _with_origins(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and the errors that it wraps. SQLAlchemy has them in `orig`, Django in `__cause__`."""
+    """Yield an error and the errors that it wraps."""
     seen: list[BaseException] = []
     current: BaseException | None = error
     while current is not None and current not in seen:

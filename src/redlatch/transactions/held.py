@@ -1,10 +1,10 @@
 """The locks of one database transaction: checked before its COMMIT, released after its end.
 
 A lock that is released before the COMMIT lets the next holder read old data. So the transaction owns its locks: it
-acquires them before its first statement, and releases them when it has ended, in whatever way.
+acquires them before its first statement, and releases them after its end.
 
 The releases do not wait for answers. They are sent from callbacks of the database library, after the outcome of the
-transaction is fixed. An error there would look like a failed commit. So a lock that was lost is reported, not raised.
+transaction is fixed. An error there would look like a failed commit. So a lost lock is reported, not raised.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ..quorum.claim import HELD, UNCONFIRMED
 
 logger = logging.getLogger("redlatch")
 
-# The validity that must be left for COMMIT: this share of the ttl, but at most so many seconds.
+# The default margin before COMMIT: this share of the ttl, but at most this many seconds.
 MARGIN, MOST_MARGIN = 0.1, 1.0
 
 
 class Outcome(enum.Enum):
-    """How a transaction ended; the value completes a sentence about it."""
+    """The end of a transaction; the value completes a sentence about it."""
 
     COMMITTED = "had committed"
     ROLLED_BACK = "was rolled back"
@@ -40,7 +40,7 @@ class Held:
 
     Args:
         lock: a lock or a multi-lock.
-        margin: the seconds of validity that must be left before COMMIT; None takes a tenth of the ttl, at most 1 s.
+        margin: the seconds of validity that must be left before COMMIT. None means a tenth of the ttl, at most 1 s.
 
     Raises:
         ConfigurationError, TypeError: the margin is invalid.
@@ -50,24 +50,23 @@ class Held:
         self.lock = lock
         self._parts: list[BaseLock] = [lock] if isinstance(lock, BaseLock) else lock._locks
         self._margin = _margin_of(margin, min(part.ttl for part in self._parts))
-        # The claims of the acquire; None until it has won. The lock object may be released and acquired again.
+        # The claims of the acquire, since the lock object may be released and acquired again; None until it has won.
         self._claims: list[object] | None = None
-        # Those of another transaction, which uses the same lock object.
+        # The claims of another transaction that uses the same lock object.
         self._others = [part._hold.ticket for part in self._parts]
         self._ended = False
 
     @property
     def name(self) -> str | bytes:
-        """The name of the lock; for a multi-lock, its first."""
         return self._parts[0].name
 
     @property
     def keys(self) -> dict[tuple[object, bytes], type]:
-        """What is locked: the client and the key of each part, with the kind of lock."""
+        """The client and the key of each part, with the kind of lock."""
         return {(part._shared, part._hold.key): type(part._hold.kind) for part in self._parts}
 
     def won(self) -> None:
-        """Record that the acquire has won the lock.
+        """Record that the acquire has won.
 
         Raises:
             NotOwned: the transaction has ended meanwhile.
@@ -77,7 +76,7 @@ class Held:
             raise NotOwned(f"{self.name!r} was acquired after its transaction had ended", name=self.name)
 
     def check(self) -> None:
-        """Raise an exception unless the lock is valid for long enough to commit; no I/O.
+        """Check that the lock is valid for long enough to commit; no I/O.
 
         Raises:
             LockLost: the validity is over, or less than the margin is left.
@@ -106,12 +105,7 @@ class Held:
             )
 
     def end(self, outcome: Outcome, error: BaseException | None = None) -> None:
-        """Release the lock after the end of the transaction. In doubt, let it run out with its ttl instead.
-
-        Args:
-            outcome: how the transaction ended.
-            error: the error that makes the commit doubtful, or None.
-        """
+        """Release the lock after the end of the transaction. If the commit is in doubt, let the lock expire instead."""
         self._ended = True
         if not self._is_mine():
             return
@@ -128,12 +122,12 @@ class Held:
             logger.warning("lock %r was not released after its transaction: %s", self.name, failure)
 
     def _is_mine(self) -> bool:
-        """Return whether the lock is still held by the acquire of this transaction."""
+        """Return True if the acquire of this transaction still holds the lock."""
         holds = [part._hold for part in self._parts]
         return any(hold.state in (HELD, UNCONFIRMED) for hold in holds) and self._has_its_claims()
 
     def _has_its_claims(self) -> bool:
-        """Return whether no other acquire has claimed a lock object since this one. Tickets of one thread are equal."""
+        """Return True if no other acquire has claimed a lock object since. Tickets of one thread are equal."""
         if self._claims is None:
             # The acquire has failed, or was interrupted just after it had won.
             won = zip(self._parts, self._others, strict=True)
@@ -162,13 +156,13 @@ class Holdings:
         self._held: list[Held] = []
 
     def find(self, lock: Any) -> Any:
-        """Return the lock that the transaction has on the same names already, or None.
+        """Return the lock that the transaction already has on the same names, or None.
 
         So code that is called in a transaction may hold what its caller holds.
 
         Raises:
-            AlreadyHeld: the transaction holds some of the names, or holds them by another kind of lock. Waiting for
-                them would never end.
+            AlreadyHeld: the transaction holds some of the names, or holds them by another kind of lock. A wait for them
+                would never end.
         """
         wanted = Held(lock, None).keys
         for held in self._held:
@@ -196,12 +190,11 @@ class Holdings:
         held.end(Outcome.ROLLED_BACK)
 
     def check(self) -> None:
-        """Check each lock before COMMIT, as `Held.check` does."""
         for held in self._held:
             held.check()
 
     def end(self, outcome: Outcome, error: BaseException | None = None) -> None:
-        """End the hold on each lock, the last one first, as `Held.end` does.
+        """End all holds, the last one first.
 
         Raises:
             BaseException: the first one, such as KeyboardInterrupt, after all locks have ended.
@@ -217,13 +210,7 @@ class Holdings:
 
 
 def check_kind(lock: object, kinds: tuple[type, ...], what: str) -> None:
-    """Raise TypeError unless the lock has one of these classes.
-
-    Args:
-        lock: the argument.
-        kinds: the classes of the face.
-        what: what needs the lock, for the message.
-    """
+    """Raise TypeError unless the lock has one of these classes; `what` names the caller in the message."""
     if not isinstance(lock, kinds):
         names = " or ".join(kind.__name__ for kind in kinds)
         hint = "" if isinstance(lock, (BaseLock, BaseMultiLock)) else ", as lock() and multi_lock() make it"
@@ -231,7 +218,6 @@ def check_kind(lock: object, kinds: tuple[type, ...], what: str) -> None:
 
 
 def _margin_of(margin: float | None, ttl: float) -> float:
-    """Return the margin in seconds."""
     seconds = seconds_of("margin", margin)
     if seconds is None:
         return min(MARGIN * ttl, MOST_MARGIN)
@@ -248,10 +234,9 @@ def _report(part: BaseLock, reason: Loss) -> None:
 
 
 def _at_once(call: Coroutine[Any, Any, None] | None) -> None:
-    """Run a release that waits for nothing.
+    """Run a release that waits for nothing, in a callback that cannot await.
 
-    Callbacks of the database library cannot await. The coroutine of a release without waiting ends in its first step:
-    it sends, or finds that the client cannot be used here.
+    Its coroutine ends in its first step: it sends, or finds that the client cannot be used here.
     """
     if call is None:
         return
