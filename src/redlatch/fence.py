@@ -1,11 +1,11 @@
-"""Refuse the writes of a former holder inside a database transaction: `guard`. Works with SQLAlchemy and Django.
+"""Reject the writes of a former holder inside a database transaction: `guard`. Works with SQLAlchemy and Django.
 
 No lock with a lease can stop a holder that is paused for longer than its lease. The database can: a table keeps the
 highest number that it has seen for each name, and `guard` raises the number in the caller's transaction. If a later
 holder was here before, `guard` raises LockLost, and the transaction must roll back.
 
 The row stays locked until the transaction ends. So `guard` must be the first statement: then the transaction of a later
-holder begins to read only after the transaction of an earlier one has ended, also if that one's lock has run out.
+holder begins to read only after the transaction of an earlier one has ended, even if the earlier lock has expired.
 
 PostgreSQL and SQLite need one statement. MySQL and MariaDB need two, because they have no conditional upsert, and the
 number of changed rows depends on a flag of the connection. Both begin with the INSERT: an UPDATE that finds no row
@@ -27,19 +27,18 @@ if TYPE_CHECKING:
 
 __all__ = ["create_table_sql", "guard"]
 
-# The name that `create_table_sql` and the documentation use.
 TABLE = "redlatch_fence"
 
 _TABLE_NAME = re.compile(r"\w+(\.\w+)*")
 
-# PostgreSQL folds other names to lower case unless they are quoted, and `guard` quotes them.
+# Only these are not quoted. PostgreSQL folds unquoted names to lower case, and `guard` quotes them.
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 
-# A statement with its parameters; and its answer: the number of changed rows, and the value that it selected or None.
+# A statement with its parameters, and its answer: the number of changed rows, and the selected value.
 Statement = tuple[str, dict[str, Any]]
 Answer = tuple[int, int | None]
 
-# The texts are filled in for each library: `{name}` becomes ":name" or "%(name)s".
+# `{name}` becomes the placeholder of the library: ":name" or "%(name)s".
 _UPSERT = (
     "INSERT INTO {table} AS held (name, fence) VALUES ({name}, {fence}) "
     "ON CONFLICT (name) DO UPDATE SET fence = excluded.fence WHERE held.fence <= excluded.fence"
@@ -50,7 +49,7 @@ _RAISE = (
 )
 _SELECT = "SELECT fence FROM {table} WHERE name = {name}"
 
-# Names are compared byte by byte. The default collations of MySQL and MariaDB ignore case and trailing spaces.
+# VARBINARY: the default collations of MySQL and MariaDB ignore case and trailing spaces.
 _CREATE = {
     "postgresql": "CREATE TABLE {table} (name TEXT PRIMARY KEY, fence BIGINT NOT NULL)",
     "sqlite": "CREATE TABLE {table} (name TEXT PRIMARY KEY, fence BIGINT NOT NULL)",
@@ -78,7 +77,7 @@ def create_table_sql(database: str, table: str = TABLE) -> str:
 
 
 class DjangoConnection(Protocol):
-    """What `guard` needs of a connection of Django."""
+    """The members of a Django connection that `guard` uses."""
 
     vendor: str
 
@@ -142,14 +141,7 @@ def guard(session: Any, table: str, name: str | bytes, fence: int | None) -> Cor
 def _guarding(
     database: str, table: str, marks: dict[str, str], given: dict[str, Any]
 ) -> Generator[Statement, Answer, None]:
-    """Yield the statements, and take the answer to each.
-
-    Args:
-        database: the name of the database.
-        table: the quoted name of the table.
-        marks: the placeholders of the library.
-        given: the name and the number.
-    """
+    """Yield each statement, and take its answer; `table` is quoted, and `marks` are the library's placeholders."""
     name, fence = given["name"], given["fence"]
     raising, select = [text.format(table=table, **marks) for text in (_RAISE, _SELECT)]
     if database in ("mysql", "mariadb"):
@@ -195,7 +187,6 @@ async def _guard_async(
 
 
 def _steps(connection: Any, table: str, given: dict[str, Any]) -> Generator[Statement, Answer, None]:
-    """Return the statements for a connection of SQLAlchemy."""
     dialect = connection.dialect
     _check_database(dialect.name)
     quoted = ".".join(dialect.identifier_preparer.quote(part) for part in table.split("."))
@@ -203,12 +194,10 @@ def _steps(connection: Any, table: str, given: dict[str, Any]) -> Generator[Stat
 
 
 def _answer_of(result: Any) -> Answer:
-    """Return the answer to a statement from a result of SQLAlchemy."""
     return (0, result.scalar()) if result.returns_rows else (result.rowcount, None)
 
 
 def _next(steps: Generator[Statement, Answer, None], answer: Answer | None) -> Statement | None:
-    """Return the next statement, or None after the last one."""
     try:
         return next(steps) if answer is None else steps.send(answer)
     except StopIteration:

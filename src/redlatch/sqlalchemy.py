@@ -7,8 +7,8 @@ lock to the outermost transaction of a session:
 * It checks the lock right before COMMIT (the event "commit" of the connection, after the last flush).
 * It releases the lock when the outermost transaction has ended (the event "after_transaction_end"), which comes after
   a commit, a rollback and a close. The end of a savepoint changes nothing.
-* "after_commit" says that COMMIT has succeeded. Without this event the commit is in doubt, unless the error of COMMIT
-  says that the transaction was rolled back. The event "handle_error" of the engine has that error.
+* "after_commit" says that COMMIT has succeeded. Without this event the commit is in doubt, unless the error of COMMIT,
+  from the event "handle_error" of the engine, says that the transaction was rolled back.
 
 All events run in the thread or task of the session. Those of an AsyncSession are those of its `sync_session`.
 """
@@ -37,11 +37,11 @@ __all__ = ["hold"]
 AnyLock = TypeVar("AnyLock", Lock, MultiLock)
 AnyAsyncLock = TypeVar("AnyAsyncLock", AsyncLock, AsyncMultiLock)
 
-# Where `Session.info` has the transaction that holds locks.
+# The key in `Session.info`.
 _KEY = "redlatch"
 
-# The transactions that hold locks, by each of their connections. A transaction refers to its connections, so this must
-# not keep it alive: a session that is forgotten gives its connections back.
+# A transaction refers to its connections, so this must not keep it alive: a session that is garbage returns its
+# connections to the pool.
 _OF_CONNECTION: weakref.WeakKeyDictionary[Connection, weakref.ref[_Transaction]] = weakref.WeakKeyDictionary()
 
 
@@ -137,7 +137,7 @@ async def _acquire_async(holding: _Holding) -> Any:
 
 
 class _Holding:
-    """One call of `hold`: what comes before and after the acquire.
+    """One call of `hold`.
 
     Attributes:
         lock: the lock to acquire, or the one that the transaction has on the same names.
@@ -157,14 +157,13 @@ class _Holding:
             self.held = self._transaction.holdings.add(lock, margin)
 
     def won(self) -> None:
-        """Record that the lock is held."""
         assert self.held is not None
         self.held.won()
         if self._expire:
             self._session.expire_all()
 
     def give_up(self) -> None:
-        """Leave nothing behind an acquire that failed or was interrupted."""
+        """Clean up after an acquire that failed or was interrupted."""
         if self.held is not None:
             self._transaction.holdings.drop(self.held)
 
@@ -172,11 +171,7 @@ class _Holding:
 class _Transaction:
     """The outermost transaction of a session, with the locks that it holds.
 
-    Args:
-        session: the session.
-
     Attributes:
-        holdings: the locks.
         committing: whether the locks were checked and COMMIT was sent on a connection.
         committed: whether COMMIT has succeeded on all connections.
         error: the first error of a COMMIT, or None.
@@ -190,14 +185,14 @@ class _Transaction:
         self.error: BaseException | None = None
 
     def join(self) -> None:
-        """Begin the transaction if there is none, and listen to it from now on."""
+        """Begin the transaction if there is none, and listen to it."""
         session = self._session()
         if session is None or self.root is not None:
             return
         self.root = session.get_transaction() or session.begin()
         session.info[_KEY] = self
         for name, listener in _LISTENERS.items():
-            # First: another listener to "after_commit" may raise, and then the later ones are not called.
+            # insert: if another listener raises, the later ones are not called.
             event.listen(session, name, listener, insert=True)
         for connection in _connections(self.root):
             self.watch(connection)
@@ -205,24 +200,24 @@ class _Transaction:
     def watch(self, connection: Connection) -> None:
         """Listen to the COMMIT of a connection.
 
-        To listen twice does no harm. `event.contains` compares ids, so it may answer for an object that is gone.
+        Repeating it is harmless. `event.contains` compares ids, so it may answer for an object that is gone.
         """
         _OF_CONNECTION[connection] = weakref.ref(self)
         event.listen(connection, "commit", _before_commit)
-        # A listener before it may replace the error. Then this one is not called, and the commit is in doubt.
+        # If an earlier listener replaces the error, this one is not called, and the commit is in doubt.
         event.listen(connection.engine, "handle_error", _on_error)
 
     def before_commit(self, connection: Connection) -> None:
         """Check the locks before the first COMMIT; roll back if one is not valid for long enough.
 
-        A session may have several connections. After one of them has committed, a check would leave half of the work.
+        A session may have several connections. A check after one of them has committed would leave half of the work.
         """
         if self.committing:
             return
         try:
             self.holdings.check()
         except LockError as failure:
-            # SQLAlchemy expects that a failed COMMIT has ended the transaction, so nothing else would end it here.
+            # SQLAlchemy expects that a failed COMMIT has ended the transaction, and would not roll it back.
             try:
                 connection.dialect.do_rollback(connection.connection)
             except Exception as unanswered:
@@ -231,7 +226,6 @@ class _Transaction:
         self.committing = True
 
     def end(self) -> None:
-        """End the hold on all locks, by the outcome of the transaction."""
         session = self._session()
         if session is not None:
             session.info.pop(_KEY, None)
@@ -248,7 +242,7 @@ class _Transaction:
 
 
 def _transaction_of(session: Session) -> _Transaction:
-    """Return the transaction of a session that holds locks; a new one if there is none."""
+    """Return the session's transaction that holds locks, or a new one."""
     transaction: _Transaction | None = session.info.get(_KEY)
     if transaction is not None and transaction.root is session.get_transaction():
         return transaction
@@ -256,7 +250,7 @@ def _transaction_of(session: Session) -> _Transaction:
 
 
 def _refuse(session: Session, late: bool, expire: bool) -> None:
-    """Raise ConfigurationError if the lock could not protect what the transaction reads or commits."""
+    """Raise ConfigurationError if the lock could not protect the data that the transaction reads or commits."""
     for what, value in (("late", late), ("expire", expire)):
         if not isinstance(value, bool):
             raise TypeError(f"{what}: True or False is needed, not {type(value).__name__}")
@@ -284,7 +278,6 @@ def _refuse(session: Session, late: bool, expire: bool) -> None:
 
 
 def _connections(root: SessionTransaction) -> frozenset[Connection]:
-    """Return the connections that a transaction has used so far."""
     try:
         return root.connections
     except AttributeError:
@@ -293,7 +286,6 @@ def _connections(root: SessionTransaction) -> frozenset[Connection]:
 
 
 def _of(connection: Connection | None) -> _Transaction | None:
-    """Return the transaction of a connection that holds locks, or None."""
     reference = None if connection is None else _OF_CONNECTION.get(connection)
     return None if reference is None else reference()
 
