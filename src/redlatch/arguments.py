@@ -1,4 +1,4 @@
-"""Types of arguments that several commands have. They refuse, as errors of usage, what no command can work with."""
+"""Types of arguments of several commands. They reject invalid values as usage errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from redlatch.votes.key import prefix_of
 
 
 class Number(click.FloatRange):
-    """A finite number in a range. A longer time than a client can have is cut, so that a process can wait for it."""
+    """A finite number in a range. A longer time than a client allows is shortened, so that a process can wait for
+    it."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
@@ -28,7 +29,7 @@ DRIFT_FACTOR = Number(min=0, max=1, max_open=True)
 
 
 class Name(click.types.StringParamType):
-    """The name of a lock or of an owner: UTF-8 in every locale. Bytes that are no UTF-8 stay bytes."""
+    """The name of a lock or of an owner: UTF-8 in every locale. Bytes that are not UTF-8 stay bytes."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         raw = os.fsencode(value)
@@ -39,8 +40,6 @@ class Name(click.types.StringParamType):
 
 
 class _Prefix(click.types.StringParamType):
-    """The prefix of the clients' keys, as bytes."""
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
             return prefix_of(os.fsencode(value))
@@ -50,5 +49,4 @@ class _Prefix(click.types.StringParamType):
 
 NAME = Name()
 
-# A decorator.
 prefix_option = click.option("--prefix", type=_Prefix(), default="", help="Prefix of the clients' keys.")

@@ -1,4 +1,4 @@
-"""The checks of arguments: ttls, timeouts and other times."""
+"""Checks of arguments: ttls, timeouts and other times."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ def ttl_ms_of(ttl: object, drift_factor: float, max_ttl_ms: int = MAX_TTL_MS) ->
     """Return a ttl in whole milliseconds, the unit of the masters.
 
     Args:
-        ttl: the ttl in seconds.
+        ttl: seconds.
         drift_factor: the allowance for drift, as a fraction of the ttl.
         max_ttl_ms: the longest allowed ttl in milliseconds.
 
     Raises:
         TypeError: the ttl is not a number.
-        ConfigurationError: the ttl is not finite, is below 1 ms, is above a hundred years or above `max_ttl_ms`, or is
-            not above its drift allowance.
+        ConfigurationError: the ttl is not finite, below 1 ms, above a hundred years or `max_ttl_ms`, or not above its
+            drift allowance.
     """
     if isinstance(ttl, bool) or not isinstance(ttl, (int, float)):
         raise TypeError(f"ttl: seconds as a number are needed, not {type(ttl).__name__}")
@@ -41,11 +41,7 @@ def ttl_ms_of(ttl: object, drift_factor: float, max_ttl_ms: int = MAX_TTL_MS) ->
 
 
 def timeout_of(timeout: object, blocking: bool) -> float | None:
-    """Return how many seconds to wait for a lock, or None for no limit.
-
-    Args:
-        timeout: the longest wait in seconds, or None for no limit.
-        blocking: whether the call waits at all.
+    """Return how many seconds to wait for a lock; None means no limit.
 
     Raises:
         TypeError: `timeout` is not a number, or `blocking` is not a bool.
@@ -61,7 +57,7 @@ def timeout_of(timeout: object, blocking: bool) -> float | None:
 
 
 def closing_of(release: object, timeout: object) -> tuple[bool, int]:
-    """Return the checked arguments of `close`: whether to release, and how long to wait, in nanoseconds.
+    """Check the arguments of `close`; return the timeout in nanoseconds.
 
     Raises:
         TypeError: `release` is not a bool, or `timeout` is not a number.
@@ -76,11 +72,10 @@ def closing_of(release: object, timeout: object) -> tuple[bool, int]:
 
 
 def seconds_of(what: str, value: object) -> float | None:
-    """Return a waiting time in seconds, or None for no limit.
+    """Return a waiting time in seconds. None, or more than a hundred years, means no limit.
 
     Args:
         what: the name of the argument, for errors.
-        value: the time in seconds, or None. More than a hundred years counts as no limit.
 
     Raises:
         TypeError: `value` is not a number.
@@ -90,14 +85,14 @@ def seconds_of(what: str, value: object) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{what}: seconds as a number or None are needed, not {type(value).__name__}")
-    # Written as `not >=` to refuse NaN, too.
+    # `not >=` also refuses NaN.
     if not value >= 0:
         raise ConfigurationError(f"{what}: seconds of at least 0, or None, are needed; got {value}")
     return None if value > MAX_SECONDS else float(value)
 
 
 def attempt_ns_of(attempt_timeout: object) -> int | None:
-    """Return how long an attempt waits for answers, in nanoseconds; None leaves it to the ttl.
+    """Return the time limit of an attempt in nanoseconds; None means that the ttl sets it.
 
     Raises:
         TypeError: `attempt_timeout` is not a number.
@@ -112,7 +107,7 @@ def attempt_ns_of(attempt_timeout: object) -> int | None:
 
 
 def patience_ns_of(patience: object) -> int:
-    """Return for how long an acquire rides out a lost quorum, in nanoseconds.
+    """Return how long an acquire retries after a lost quorum, in nanoseconds.
 
     Raises:
         TypeError: `patience` is not a number.
@@ -125,7 +120,7 @@ def patience_ns_of(patience: object) -> int:
 
 
 def heartbeat_of(heartbeat: object) -> float:
-    """Return for how many seconds a client may not run before the renewal of its locks ends; 0.0 sets no limit.
+    """Return the seconds without running after which a client stops renewing; 0.0 sets no limit.
 
     Raises:
         TypeError: `heartbeat` is not a number.

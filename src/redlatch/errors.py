@@ -39,7 +39,7 @@ from .loss import Loss, LossKind
 if TYPE_CHECKING:
     from .holder import Holder
 
-# The default of `Retryable.retry_after`, in seconds: the client connects again within that time.
+# Seconds: the client connects again within that time.
 RETRY_AFTER = 1.0
 
 
@@ -48,9 +48,9 @@ class LockError(redis.exceptions.LockError):
 
     Attributes:
         name: the name of the lock as the caller gave it, or None if the error is not about a single lock.
-        elapsed: the seconds spent in the failed call; 0.0 if the call was refused at once.
+        elapsed: the seconds spent in the failed call; 0.0 if it failed at once.
         causes: the error of each master that could not vote, by the address of the master (without credentials).
-        http_status: the status of the answer if the error ends an HTTP request. Default 500.
+        http_status: the status of the response if the error ends an HTTP request. Default 500.
     """
 
     http_status = 500
@@ -88,21 +88,21 @@ class LockError(redis.exceptions.LockError):
 
 
 def _rebuild(kind: type[LockError], args: tuple[str, ...], state: dict[str, object]) -> LockError:
-    """Unpickle an error; `state` contains its keyword arguments."""
+    """Unpickle an error."""
     error = kind(*args)
     error.__dict__.update(state)
     return error
 
 
 class Retryable(LockError):
-    """The call may succeed if it is made again later. Catch this class to retry: no other error ends by waiting.
+    """The same call may succeed later. Catch this class to retry: waiting does not help with any other error.
 
     Put only the acquire into the ``try``. At the end of a ``with`` a `QuorumUnavailable` means that the body has run.
 
     Attributes:
         retry_after: the seconds after which another call may succeed, as far as the client knows; always above 0.
-            If this client has the lock itself, the time that is left of its lease. If its queue is full, the time that
-            those before this call need. If masters fail, the time after which a quorum may vote: what is left for those
+            If this client has the lock itself, the rest of its lease. If its queue is full, the time that the earlier
+            calls need. If masters fail, the time after which a quorum may vote: the rest of the quarantine for masters
             that are kept out, and 1 s for others, because the client connects again within that time. Errors of
             `connect` and of `redlatch.celery` have 1 s. In all other cases only other processes know, and this is the
             longest pause of the client's `retry`.
@@ -121,9 +121,9 @@ class LockTimeout(Retryable, TimeoutError):
     """The lock was not acquired within `timeout` seconds.
 
     Attributes:
-        holder: who holds the lock. It is this client itself, or whom the masters have named: they are asked once, for a
-            tenth of the timeout or 10 ms, at most 100 ms. None if they did not answer in time, if nobody holds the lock
-            any more, or if it has several holders: readers, or those of a semaphore.
+        holder: the holder of the lock: this client itself, or the one that the masters name. They are asked once, for a
+            tenth of the timeout or 10 ms, at most 100 ms. None if they did not answer in time, if the lock is free by
+            then, or if it has several holders: readers, or those of a semaphore.
     """
 
     http_status = 423
@@ -139,9 +139,10 @@ class LockBusy(Retryable):
     It is full with `max_waiters`. With `refuse_late` it is too slow if the timeout would pass before the caller's turn.
 
     Attributes:
-        depth: the number of waiters that this client already had for the lock. If there were any, the answer to an
-            HTTP request is 503 instead of 423: the service has more requests than it can do.
-        holder: as for `LockTimeout`. After one attempt the masters are not asked: then only this client itself.
+        depth: the number of waiters that this client already had for the lock. If there were any, `http_status` is 503
+            instead of 423: the service has more requests than it can handle.
+        holder: as for `LockTimeout`. If the call made only one attempt, the masters are not asked: then it is this
+            client itself, or None.
     """
 
     http_status = 423
@@ -173,8 +174,8 @@ class LockLost(LockError):
 
     Attributes:
         reason: why the lock was lost, as far as the call knows: `check` has the reason that `on_lost` got, `extend` and
-            `release` what they found out themselves. It is a `Loss`: a text with a `kind`. Empty in an error about
-            several locks.
+            `release` the one that they found. It is a `Loss`: a text with a `kind`. Empty in an error about several
+            locks.
     """
 
     def __init__(self, message: str = "", *, reason: str = "", **named: Any) -> None:
@@ -203,7 +204,7 @@ class ClientUnusable(LockError):
 class ClientClosed(ClientUnusable):
     """The client was closed."""
 
-    # The process is about to end, and another one may answer. This client cannot.
+    # The process is about to end; another one may answer the request.
     http_status = 503
 
 
@@ -218,7 +219,7 @@ class WrongLoop(ClientUnusable):
 class MasterRefused(LockError):
     """One master may not vote.
 
-    It is a replica, is twice in the list, lacks rights, sends bad replies, or serves clients with other settings.
+    It is a replica, is listed twice, lacks rights, sends bad replies, or serves clients with other settings.
     """
 
 
@@ -227,8 +228,8 @@ class MasterQuarantined(MasterRefused):
 
     Attributes:
         doubted_ns: votes before this time may be void, in nanoseconds since boot; 0 if none are.
-        until_ns: until when it is kept out, in nanoseconds since boot; 0 if that is not known yet.
-        why: why it is kept out; empty if `until_ns` is 0.
+        until_ns: the end of its quarantine, in nanoseconds since boot; 0 if that is not known yet.
+        why: the cause of the quarantine; empty if `until_ns` is 0.
     """
 
     def __init__(
@@ -241,17 +242,17 @@ class MasterQuarantined(MasterRefused):
 
     @classmethod
     def kept_out(cls, until_ns: int, why: str, now_ns: int) -> MasterQuarantined:
-        """Return the error for a master that is kept out until a known time; its text has the time that is left."""
+        """Return the error for a master that is kept out until a known time; its text has the remaining time."""
         quarantined = cls(until_ns=until_ns, why=why)
         quarantined.args = (f"kept out for {quarantined.left(now_ns):.1f} s more: {why}",)
         return quarantined
 
     def left(self, now_ns: int) -> float:
-        """Return for how many seconds more the master is kept out; 0.0 if that is not known."""
+        """Return the remaining seconds of the quarantine; 0.0 if that is not known."""
         return max(0, self.until_ns - now_ns) / 1_000_000_000
 
     def as_of(self, now_ns: int) -> MasterQuarantined:
-        """Return this error with the time in its text that is left at another time."""
+        """Return this error with the remaining time at another moment."""
         return type(self).kept_out(self.until_ns, self.why, now_ns) if self.until_ns else self
 
 

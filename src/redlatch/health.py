@@ -1,4 +1,4 @@
-"""What a client knows of its masters, as `Client.health` returns it."""
+"""The state of a client's masters, as `Client.health` returns it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class MasterHealth:
-    """What a client knows of one master.
+    """The state of one master, as a client knows it.
 
     Attributes:
-        address: without credentials.
+        address: its address, without credentials.
         voting: whether it is connected, so that its votes count.
         why: why it does not vote; empty if it does.
-        kept_out: for how many seconds more the guard keeps it out; 0.0 if it does not, or that is not known yet.
+        kept_out: seconds for which the guard still keeps it out; 0.0 if it does not, or if that is not known yet.
         masters: the list of masters that its marker names, as the first client spelled it; empty if it is not known.
-            What cannot be printed is escaped.
+            Characters that cannot be printed are escaped.
         horizon: the longest ttl that is in use on it, in seconds; 0.0 if that is not known.
-        marked: when its marker was written, in seconds since 1970 by its own clock; 0.0 if that is not known. That was
-            when the masters were new, or when this one was last found to have forgotten.
-        heals: for how many seconds more locks may be held that lack its vote, although it votes again: it was kept out,
+        marked: when its marker was written, in seconds since 1970 by its own clock: when the masters were new, or when
+            this one was last found to have forgotten. 0.0 if that is not known.
+        heals: seconds for which there may be held locks without its vote, although it votes again: it was kept out,
             restarted or failed over. Each of them gets the vote when it is next extended or renewed.
-        evicts: its maxmemory-policy, if that may evict keys, and with them locks, before their time; else empty. It is
-            known while the master is connected.
+        evicts: its maxmemory-policy, if that may evict keys, and with them locks, before their time; otherwise empty.
+            It is known while the master is connected.
     """
 
     address: str
@@ -39,15 +39,15 @@ class MasterHealth:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What a client knows of its masters at one moment.
+    """The state of a client's masters at one moment.
 
     Attributes:
         masters: in the order in which they were given.
         quorum: how many of them must agree.
-        refused: why no call of this client can succeed, as the calls say: its list of masters is wrong, or another one
-            than that of other clients; it is closed; or it belongs to the parent process. Empty if that is not so.
-        at_risk: how many locks that this client holds would be lost if one more master failed, as far as their last
-            acquire or extension has shown. 0 if there are so few masters that each failure loses locks.
+        refused: why no call of this client can succeed, as the calls say: its list of masters is wrong, or differs from
+            that of other clients; it is closed; or it belongs to the parent process. Otherwise empty.
+        at_risk: how many locks of this client would be lost if one more master failed, as their last acquire or
+            extension has shown. 0 if there are so few masters that each failure loses locks.
     """
 
     masters: tuple[MasterHealth, ...]
@@ -57,7 +57,7 @@ class Health:
 
     @property
     def available(self) -> bool:
-        """True if a quorum votes, so that locks can be had."""
+        """True if a quorum votes, so that locks can be acquired."""
         return not self.refused and sum([master.voting for master in self.masters]) >= self.quorum
 
     @property
@@ -67,5 +67,5 @@ class Health:
         return not self.refused and steady and not self.at_risk
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all of this, for JSON."""
+        """Return all values, for JSON."""
         return {"available": self.available, "ready": self.ready} | asdict(self)

@@ -1,4 +1,4 @@
-"""Who holds a lock, as `Lock.holder` and the errors of a busy lock say it."""
+"""The holder of a lock, as `Lock.holder` and the errors of a busy lock show it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a lock.
+    """The holder of a lock.
 
     Attributes:
-        owner: what the holder's client was given as `owner`: by default its host and process, as "host:pid". Empty if
-            the token has no such label, as those of other clients.
-        ttl_left: the seconds until the lock runs out, unless it is extended or released before; infinite if its keys
+        owner: the `owner` of the holder's client: by default its host and process, as "host:pid". Empty if the token
+            has no such label, as with other kinds of clients.
+        ttl_left: the seconds until the lock expires, unless it is extended or released before; infinite if its keys
             have no ttl, so that they are not of redlatch.
-        held_for: the seconds since the holder's client acquired the lock, by the wall clocks of both machines and
-            up to two seconds too long. None if the token has no label.
-        fence: the highest number that a holder has got, of a lock that was asked for with ``fence=True``; else None.
+        held_for: the seconds since the holder's client acquired the lock, by the wall clocks of both machines, and up
+            to two seconds too long. None if the token has no label.
+        fence: the highest fencing number given to a holder, if the lock was acquired with ``fence=True``; otherwise
+            None.
     """
 
     owner: str
@@ -34,7 +35,7 @@ class Holder:
 
 
 def held_by(holder: Holder) -> str:
-    """Return the holder in the words of an error: "held by web-1:4711 for 12 s, 8.2 s left"."""
+    """Return the text for errors: "held by web-1:4711 for 12 s, 8.2 s left"."""
     left = holder.ttl_left
     shown = "" if math.isinf(left) else f", {left:.0f} s left" if left >= 10 else f", {left:.1f} s left"
     return f"held by {holder.owner or 'another client'}{holder._since}{shown}"

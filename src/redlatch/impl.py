@@ -1,8 +1,8 @@
 """Choose the compiled or the pure implementation, once. Only this module names both.
 
 `REDLATCH_IMPL=c` or `=python` forces one. If the forced one cannot be imported, an ImportError says why. Without the
-variable, the compiled one is used if it was built. If it was built but cannot be imported, a RuntimeWarning says so.
-Both can be loaded in one process with `load`; so one test runs on both.
+variable, the compiled one is used if it was built; if it cannot be imported, a RuntimeWarning says so. `load` can
+import both into one process, so that one test runs on both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import warnings
 from dataclasses import dataclass
 from types import ModuleType
 
-# They import all the other hot modules but the driver for asyncio.
+# These import all other hot modules, except for the driver for asyncio.
 _KINDS = "fair", "fenced", "foreign", "plain", "readwrite", "semaphore", "watching"
 _USED = ("drivers.threads", "drivers.sleeper", "locks.core", *[f"quorum.kinds.{kind}" for kind in _KINDS])
 
@@ -23,11 +23,7 @@ _PACKAGES = {"c": "redlatch._c", "python": "redlatch"}
 
 @dataclass(frozen=True)
 class Implementation:
-    """One build of the hot modules.
-
-    Args:
-        name: "c" or "python".
-    """
+    """One build of the hot modules: "c" or "python"."""
 
     name: str
 
@@ -37,10 +33,7 @@ class Implementation:
 
 
 def load(name: str) -> Implementation:
-    """Import one implementation.
-
-    Args:
-        name: "c" or "python".
+    """Import one implementation: "c" or "python".
 
     Raises:
         ImportError: there is no such implementation, or it cannot be imported. Its `name` is that of this module.
@@ -49,7 +42,7 @@ def load(name: str) -> Implementation:
         raise ImportError(f"REDLATCH_IMPL: 'c' or 'python' is needed, not {name!r}", name=__name__)
     found = Implementation(name)
     try:
-        # A client imports nothing later: a process that forks meanwhile would leave the import's lock to its child.
+        # A client imports nothing later: a fork meanwhile would leave the import's lock to the child (see `lazy`).
         for path in _USED:
             found.module(path)
     except ImportError as error:
@@ -68,7 +61,7 @@ def _choose() -> Implementation:
     try:
         return load("c")
     except ImportError as error:
-        # It was built, but cannot be imported: for example, it was built for another Python.
+        # It was built, for example for another Python.
         if not isinstance(error.__cause__, ModuleNotFoundError):
             warnings.warn(f"{error}; redlatch runs as pure Python", RuntimeWarning, stacklevel=2)
         return load("python")

@@ -1,4 +1,4 @@
-"""Why a lock was lost, as `on_lost` and `LockLost.reason` say it."""
+"""The reasons for the loss of a lock, as `on_lost` and `LockLost.reason` have them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ class LossKind(enum.Enum):
     """The kinds of losses. The value of each is its name in `LockStats.lost` and in metrics.
 
     Attributes:
-        EXPIRED: the validity ran out, as after a work that took longer than the ttl.
-        FORGOTTEN: a quorum of masters has no longer the key with the token of the lock.
+        EXPIRED: the validity ended, for example because the work took longer than the ttl.
+        FORGOTTEN: a quorum of masters no longer has the key with the token of the lock.
         MAX_HOLD: the lock was held for its `max_hold`, and not renewed any more.
         HEARTBEAT: the process, or its event loop, had not run for longer than `heartbeat`.
         CLOSED: the client was closed with ``release=True``.
@@ -28,10 +28,10 @@ class LossKind(enum.Enum):
 
 
 class Loss(str):
-    """Why a lock was lost: a text for people, with a kind for programs.
+    """The reason for the loss of a lock: a text for people, with a kind for programs.
 
     Args:
-        kind: what has happened.
+        kind: the kind of the loss.
         text: the text.
 
     Attributes:

@@ -7,20 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
-# The number of buckets of a histogram. The last one has everything above 2**38 us, which are three days.
+# The last bucket has everything above 2**38 us, which are three days.
 BUCKETS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How often durations of each size occurred.
+    """The distribution of durations.
 
     Attributes:
-        counts: how many durations each bucket has. The upper bounds of the buckets are `BOUNDS`.
-        sum: of all durations, in seconds.
+        counts: the number of durations in each bucket. The upper bounds of the buckets are `BOUNDS`.
+        sum: the sum of all durations, in seconds.
     """
 
-    # The upper bounds in seconds: 1 us, 2 us, 4 us and so on, and at last infinity.
+    # The upper bounds in seconds: 1 us, 2 us, 4 us and so on, and infinity.
     BOUNDS: ClassVar[tuple[float, ...]] = (*[2**place / 1_000_000 for place in range(BUCKETS - 1)], math.inf)
 
     counts: tuple[int, ...] = (0,) * BUCKETS
@@ -28,7 +28,7 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many durations there were."""
+        """The number of durations."""
         return sum(self.counts)
 
     @property
@@ -52,7 +52,7 @@ class Histogram:
         return 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all of this, for JSON: the buckets that are not empty have their upper bounds as keys."""
+        """Return all values, for JSON: the buckets that are not empty have their upper bounds as keys."""
         buckets = {f"{bound:g}": count for bound, count in zip(self.BOUNDS, self.counts, strict=True) if count}
         return {"count": self.count, "sum": self.sum, "buckets": buckets}
 
@@ -69,25 +69,25 @@ class LockStats:
     An `rlock` counts once, however often its thread or task has acquired it before the last release.
 
     Attributes:
-        acquired: how many acquires have won their lock.
-        busy: how many were refused at once: another holder had the lock, or the queue of this client was full.
-        timed_out: how many ended with their timeout while another holder had the lock.
-        unavailable: how many ended with QuorumUnavailable.
-        cancelled: how many were ended by something else: a cancelled task, Ctrl-C, a closed client, or a lock
-            object that was in use.
-        hand_offs: how many releases handed the lease to the next waiter of this client.
-        split_votes: how many attempts got votes of some masters, but not of a quorum, because others refused.
-        renewals: how many extensions have succeeded, those of `auto_renew` and those of `extend`.
-        renewals_failed: how many have not, because no quorum answered; `auto_renew` tries again.
-        lost: how many locks were lost, by reason: "expired" (its ttl was over before the release or the renewal),
+        acquired: acquires that have won their lock.
+        busy: acquires that were refused at once: another holder had the lock, or the queue of this client was full.
+        timed_out: acquires that ended with their timeout while another holder had the lock.
+        unavailable: acquires that ended with QuorumUnavailable.
+        cancelled: acquires that ended otherwise: by a cancelled task, Ctrl-C, a closed client, or a lock object that
+            was in use.
+        hand_offs: releases that handed the lease to the next waiter of this client.
+        split_votes: attempts that got votes of some masters, but not of a quorum, because others refused.
+        renewals: extensions that have succeeded, by `auto_renew` and by `extend`.
+        renewals_failed: extensions that failed because no quorum answered; `auto_renew` tries again.
+        lost: locks that were lost, by reason: "expired" (its ttl was over before the release or the renewal),
             "forgotten" (a quorum had no key with its token any more), "max_hold" (it was not renewed any longer),
             "heartbeat" (its process had not run, so it was not renewed any longer), "closed" (the client released it at
-            its end), "other". A lock that nobody releases, renews or watches is not counted.
-        held: how many locks are held now.
-        waiting: how many acquires are under way now.
-        acquire_time: how long the acquires took that have won.
-        hold_time: how long locks were held that were released, handed off or lost.
-        renewal_slack: how much of the validity was left when renewals came. If it nears zero, locks will be lost.
+            its end), "other". A lock that is neither released nor renewed nor watched is not counted.
+        held: locks that are held now.
+        waiting: acquires that are under way now.
+        acquire_time: the durations of the acquires that have won.
+        hold_time: the durations for which locks were held that were released, handed off or lost.
+        renewal_slack: the validity that was left when renewals succeeded. If it nears zero, locks will be lost.
     """
 
     acquired: int = 0
@@ -107,7 +107,7 @@ class LockStats:
     renewal_slack: Histogram = Histogram()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all of this, for JSON."""
+        """Return all values, for JSON."""
         return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
 
 
@@ -116,12 +116,12 @@ class MasterStats:
     """The figures of one master.
 
     Attributes:
-        address: without credentials.
+        address: its address, without credentials.
         voting: whether its votes count now.
-        kept_out: for how many seconds more the guard keeps it out; 0.0 if it does not, or that is not known yet.
-        quarantines: how often the guard has begun to keep it out.
-        reply_time: how long its answers to the pulses of the guard took, which is about one a second while locks are
-            acquired or extended. Empty without a guard.
+        kept_out: seconds for which the guard still keeps it out; 0.0 if it does not, or if that is not known yet.
+        quarantines: the number of its quarantines.
+        reply_time: the durations of its answers to the pulses of the guard, about one a second while locks are acquired
+            or extended. Empty without a guard.
     """
 
     address: str
@@ -131,17 +131,17 @@ class MasterStats:
     reply_time: Histogram = Histogram()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all of this, for JSON."""
+        """Return all values, for JSON."""
         return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
 
 
 @dataclass(frozen=True, slots=True)
 class Stats(LockStats):
-    """The figures of a client: of each group of locks, of each master, and of all its locks as `LockStats` has them.
+    """The figures of a client: of all its locks as in `LockStats`, of each group of locks, and of each master.
 
     Attributes:
         groups: the figures of the locks of each group, by the name that was given as ``group=``. Locks without a group
-            are those of the group "".
+            belong to the group "".
         masters: in the order in which they were given; none before the client connects and after its end.
     """
 
@@ -150,13 +150,12 @@ class Stats(LockStats):
 
 
 def without_the_present(stats: Stats) -> Stats:
-    """Return the figures that a forked child has of its parent's client: none of the locks and acquires is its own."""
+    """Return the figures of a parent's client for a forked child, which owns none of its locks and acquires."""
     groups = {name: replace(figures, held=0, waiting=0) for name, figures in stats.groups.items()}
     return replace(stats, held=0, waiting=0, groups=groups)
 
 
 def sum_of(all_of_them: list[LockStats]) -> dict[str, Any]:
-    """Return the sum of each figure, by name."""
     sums: dict[str, Any] = {}
     for each in fields(LockStats):
         values = [getattr(stats, each.name) for stats in all_of_them]
@@ -169,7 +168,7 @@ def sum_of(all_of_them: list[LockStats]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON can have it."""
+    """Return a value for JSON."""
     if isinstance(value, (Histogram, LockStats, MasterStats)):
         return value.as_dict()
     if isinstance(value, tuple):
