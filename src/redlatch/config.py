@@ -1,4 +1,7 @@
-"""Checks of arguments: ttls, timeouts and other times."""
+"""Checks of arguments: ttls, timeouts and other times.
+
+Each raises TypeError for a value of a wrong type, and ConfigurationError for one that cannot work, such as NaN.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,8 @@ MAX_SECONDS = MAX_TTL_MS // 1000
 def ttl_ms_of(ttl: object, drift_factor: float, max_ttl_ms: int = MAX_TTL_MS) -> int:
     """Return a ttl in whole milliseconds, the unit of the masters.
 
-    Args:
-        ttl: seconds.
-        drift_factor: the allowance for drift, as a fraction of the ttl.
-        max_ttl_ms: the longest allowed ttl in milliseconds.
-
-    Raises:
-        TypeError: the ttl is not a number.
-        ConfigurationError: the ttl is not finite, below 1 ms, above a hundred years or `max_ttl_ms`, or not above its
-            drift allowance.
+    The ttl must be 1 ms to a hundred years and at most `max_ttl_ms`, and exceed its allowance for drift, which is the
+    fraction `drift_factor` of the ttl, and 2 ms.
     """
     if isinstance(ttl, bool) or not isinstance(ttl, (int, float)):
         raise TypeError(f"ttl: seconds as a number are needed, not {type(ttl).__name__}")
@@ -41,12 +37,7 @@ def ttl_ms_of(ttl: object, drift_factor: float, max_ttl_ms: int = MAX_TTL_MS) ->
 
 
 def timeout_of(timeout: object, blocking: bool) -> float | None:
-    """Return how many seconds to wait for a lock; None means no limit.
-
-    Raises:
-        TypeError: `timeout` is not a number, or `blocking` is not a bool.
-        ConfigurationError: `timeout` is negative or NaN, or is given although `blocking` is False.
-    """
+    """Return how many seconds to wait for a lock; None means no limit. Without `blocking` no timeout may be given."""
     if not isinstance(blocking, bool):
         raise TypeError(f"blocking: True or False is needed, not {type(blocking).__name__}; was timeout= meant?")
     if not blocking:
@@ -57,12 +48,7 @@ def timeout_of(timeout: object, blocking: bool) -> float | None:
 
 
 def closing_of(release: object, timeout: object) -> tuple[bool, int]:
-    """Check the arguments of `close`; return the timeout in nanoseconds.
-
-    Raises:
-        TypeError: `release` is not a bool, or `timeout` is not a number.
-        ConfigurationError: `timeout` is negative or not finite.
-    """
+    """Check the arguments of `close`; return the timeout, which must be finite, in nanoseconds."""
     if not isinstance(release, bool):
         raise TypeError(f"release: True or False is needed, not {type(release).__name__}")
     seconds = seconds_of("timeout", timeout)
@@ -76,10 +62,6 @@ def seconds_of(what: str, value: object) -> float | None:
 
     Args:
         what: the name of the argument, for errors.
-
-    Raises:
-        TypeError: `value` is not a number.
-        ConfigurationError: `value` is negative or NaN.
     """
     if value is None:
         return None
@@ -92,12 +74,7 @@ def seconds_of(what: str, value: object) -> float | None:
 
 
 def attempt_ns_of(attempt_timeout: object) -> int | None:
-    """Return the time limit of an attempt in nanoseconds; None means that the ttl sets it.
-
-    Raises:
-        TypeError: `attempt_timeout` is not a number.
-        ConfigurationError: it is not finite, or not above 0.
-    """
+    """Return the time limit of an attempt in nanoseconds; None means that the ttl sets it."""
     if attempt_timeout is None:
         return None
     seconds = seconds_of("attempt_timeout", attempt_timeout)
@@ -107,12 +84,7 @@ def attempt_ns_of(attempt_timeout: object) -> int | None:
 
 
 def patience_ns_of(patience: object) -> int:
-    """Return how long an acquire retries after a lost quorum, in nanoseconds.
-
-    Raises:
-        TypeError: `patience` is not a number.
-        ConfigurationError: it is negative or NaN.
-    """
+    """Return how long an acquire retries after a lost quorum, in nanoseconds."""
     if patience is None:
         raise TypeError("patience: a number of seconds is needed, not None")
     seconds = seconds_of("patience", patience)
@@ -120,12 +92,7 @@ def patience_ns_of(patience: object) -> int:
 
 
 def heartbeat_of(heartbeat: object) -> float:
-    """Return the seconds without running after which a client stops renewing; 0.0 sets no limit.
-
-    Raises:
-        TypeError: `heartbeat` is not a number.
-        ConfigurationError: it is below 1 ms or NaN.
-    """
+    """Return the seconds without running after which a client stops renewing; 0.0 sets no limit."""
     seconds = seconds_of("heartbeat", heartbeat)
     if seconds is not None and seconds < 0.001:
         raise ConfigurationError(f"heartbeat: seconds of at least 0.001, or None, are needed; got {heartbeat}")

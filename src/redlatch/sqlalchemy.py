@@ -74,7 +74,7 @@ def hold(
 
     Call it at the beginning of the transaction, and do not release the lock yourself. With an AsyncSession, await it.
     COMMIT raises an exception and rolls back if the lock is not valid for long enough. If the connection breaks in
-    COMMIT, the commit is in doubt. Then the lock is not released: `on_lost` is called, and the lock runs out.
+    COMMIT, the commit is in doubt. Then the lock is not released: `on_lost` is called, and the lock expires.
 
     Args:
         session: a Session or an AsyncSession, or a scoped one. A transaction begins if none has.
@@ -192,7 +192,7 @@ class _Transaction:
         self.root = session.get_transaction() or session.begin()
         session.info[_KEY] = self
         for name, listener in _LISTENERS.items():
-            # insert: if another listener raises, the later ones are not called.
+            # Insert first: if a listener to "after_commit" raises, the later ones are not called.
             event.listen(session, name, listener, insert=True)
         for connection in _connections(self.root):
             self.watch(connection)

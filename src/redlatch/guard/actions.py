@@ -173,7 +173,7 @@ def accept_marker(state: GuardState, case: Case) -> Admission:
 
 
 def _heals_ns(state: GuardState, case: Case) -> int:
-    """Return until when locks may be held that lack the vote of a master that is back; 0 if there are none.
+    """Return until when locks may be held that lack the vote of a master that is back; or 0.
 
     By then all clients have found the master, so a lock that is acquired or extended later is also set here (see
     `quorum.repair`).

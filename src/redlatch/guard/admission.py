@@ -40,11 +40,7 @@ Action = Callable[[GuardState, Case], Admission | None]
 
 
 class Row(NamedTuple):
-    """One row of the table: the cases that it matches, and its action.
-
-    Args:
-        final: if False, the rows below decide.
-    """
+    """A row of the table. The first matching row with `final` decides; the others only act."""
 
     name: str
     marker: MarkerState
@@ -59,7 +55,7 @@ class Row(NamedTuple):
 
 M, P, C = MarkerState, ProcessState, ClockState
 
-# The first final row that matches decides. The columns are aligned by hand.
+# The columns are aligned by hand.
 # fmt: off
 # For any number of masters: those that cannot be used, and handovers.
 UNUSABLE = (

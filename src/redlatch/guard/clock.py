@@ -59,12 +59,7 @@ class Leap(NamedTuple):
 
 
 def judge_leap(leap: Leap, others: list[Leap | None], size: int, now_ns: int) -> ClockState:
-    """Find out whose clock has jumped.
-
-    Args:
-        others: the last leap of each other master that was read after this one; None if it has never jumped.
-        size: the number of masters.
-    """
+    """Find out whose clock has jumped, by the last leaps of the masters that were read after this one."""
     alike = [
         other
         for other in others

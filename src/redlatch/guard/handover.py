@@ -41,7 +41,6 @@ class Successor(NamedTuple):
 
     Args:
         masters: the new masters, each with its address and its name.
-        guard: makes the guard for them.
         key: the key of their markers.
         previous, names: the names of the old and of the new masters, as markers have them.
     """

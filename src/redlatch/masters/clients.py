@@ -53,11 +53,7 @@ def master_of_client(client: Any, where: str) -> Master:
 
 
 def check_pool(pool: Any, where: str) -> None:
-    """Refuse a pool with a setting that redlatch would have to ignore.
-
-    Raises:
-        ConfigurationError: the message names the setting and says what to do.
-    """
+    """Raise ConfigurationError for a setting that redlatch would have to ignore."""
     Server(_kind_of(pool, where), _options_of(pool, where), where)
 
 
@@ -75,11 +71,7 @@ def _options_of(pool: Any, where: str) -> dict[str, Any]:
 
 
 def _kind_of(pool: Any, where: str) -> Any:
-    """Return the connection class for threads that behaves as that of a pool.
-
-    Raises:
-        ConfigurationError: redlatch cannot do what the pool or its connection class does.
-    """
+    """Return the connection class for threads that behaves as that of a pool, or refuse the pool."""
     kind: Any = getattr(pool, "connection_class", None)
     stock = next((base for base in _STOCK if isinstance(kind, type) and issubclass(kind, base)), None)
     if stock is None:

@@ -100,9 +100,6 @@ def refuse_namesakes(old: list[Master], new: list[Master], where: str) -> None:
 
     Markers cannot distinguish them: the name in a marker has no sentinels, so that clients may list these in any order,
     by other addresses, or only some of them.
-
-    Raises:
-        ConfigurationError: the new list has a group with the name of an old one, and they share no sentinel.
     """
     sentinels = {each.name: each.group.addresses() for each in old if each.group is not None}
     for master in new:

@@ -46,11 +46,7 @@ class Master(Server):
             self.address = f"sentinel:{self.group.name}@{self.group.addresses()}"
 
     def check_files(self, where: str) -> None:
-        """Refuse TLS files that cannot be used, including those for the sentinels.
-
-        Raises:
-            ConfigurationError: a file cannot be used; the message names the option and the path.
-        """
+        """Refuse TLS files that cannot be used, including those for the sentinels."""
         super().check_files(where)
         for sentinel in () if self.group is None else self.group.sentinels:
             sentinel.check_files(where)

@@ -65,11 +65,8 @@ class Server:
         return f"<{type(self).__name__} {self.address}>"
 
     def check_files(self, where: str) -> None:
-        """Refuse TLS options that cannot be used, by an error that names the option and the path of a file.
-
-        Raises:
-            ConfigurationError: as above. redis-py's error at the connect would name neither.
-        """
+        """Refuse TLS options that cannot be used. redis-py's error at the connect would not name the option or the
+        path."""
         options = self._options
         paths = {option: options[option] for pair in _FILES for option in pair if options.get(option)}
         if not issubclass(self._kind, redis_connection.SSLConnection):
@@ -160,10 +157,7 @@ def open_socket(connection: Any) -> socket.socket:
 
 
 def _check_socket(sock: Any, kind: type) -> None:
-    """Refuse a socket of a user's class that does not carry plain bytes.
-
-    The engine uses its descriptor, and so would skip a proxy or an encryption in Python.
-    """
+    """Refuse a socket with methods in Python, such as a proxy: the engine uses its descriptor, and would skip them."""
     # The engine calls the methods of an SSLSocket.
     if isinstance(sock, ssl.SSLSocket):
         return

@@ -2,7 +2,7 @@
 
 redlatch opens its own connections with redis-py's classes. `TABLE` lists every parameter of redis-py's clients,
 connections, pools and sentinels, and every option of its URLs. `tests/masters/test_settings.py` fails for a parameter
-of redis-py that is not listed.
+of redis-py that is not listed. A setting that cannot be used raises a ConfigurationError, which names it.
 """
 
 from __future__ import annotations
@@ -168,8 +168,7 @@ def telling(options: Mapping[str, Any]) -> dict[str, Any]:
 def for_connection(kind: type, options: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the settings for redis-py's connection; a user's class also gets those that redis-py does not know.
 
-    Raises:
-        ConfigurationError: a setting is refused, or does not fit this kind of connection.
+    Refuse a setting that does not fit this kind of connection.
     """
     kept = {}
     for name, value in options.items():
@@ -189,11 +188,7 @@ def for_connection(kind: type, options: Mapping[str, Any], where: str) -> dict[s
 
 
 def from_url(options: Mapping[str, Any], where: str) -> None:
-    """Refuse options in a query that cannot be text, or that the scheme and the hosts of the URL say.
-
-    Raises:
-        ConfigurationError: as above; the message names the option.
-    """
+    """Refuse options in a query that cannot be text, or that the scheme and the hosts of the URL say."""
     for name in _NO_TEXT:
         if name in options:
             raise ConfigurationError(f"{where}: {name} cannot be written in a URL; give a redis-py client with it")
@@ -212,11 +207,7 @@ def wrong_value(name: str, where: str) -> ConfigurationError:
 
 
 def client_name_of(options: Mapping[str, Any], where: str) -> str:
-    """Return the name for CLIENT SETNAME, or "".
-
-    Raises:
-        ConfigurationError: no server accepts it.
-    """
+    """Return the name for CLIENT SETNAME, or "". Refuse one that no server accepts."""
     name = options.get("client_name") or ""
     if name and not (isinstance(name, str) and _CLIENT_NAME.fullmatch(name)):
         raise ConfigurationError(
@@ -229,9 +220,6 @@ def is_resp2(options: Mapping[str, Any], where: str) -> bool:
     """Return True if connections must speak RESP2.
 
     redis-py before version 8 gives protocol=2 to all clients; then it does not count as a choice.
-
-    Raises:
-        ConfigurationError: there is no such protocol.
     """
     protocol = options.get("protocol")
     if protocol is not None and str(protocol) not in ("2", "3"):

@@ -145,12 +145,7 @@ def _unknown(scheme: str, has_scheme: bool, where: str) -> ConfigurationError:
 
 
 def _parsed(scheme: str, rest: str, where: str) -> tuple[type, dict[str, Any]]:
-    """Return redis-py's connection class for a URL, and its arguments.
-
-    Raises:
-        ConfigurationError: the value of an option cannot be used, or cannot be text.
-        ValueError: the URL is malformed.
-    """
+    """Return redis-py's connection class for a URL, and its arguments; ValueError for a malformed URL."""
     try:
         options: dict[str, Any] = redis_connection.parse_url(f"{scheme.replace('valkey', 'redis')}://{rest}")
     except ValueError as error:

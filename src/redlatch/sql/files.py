@@ -47,11 +47,7 @@ class DatabaseFile(NamedTuple):
 
 
 def file_at(path: str) -> DatabaseFile:
-    """Return the file at a path.
-
-    Raises:
-        OSError: there is none.
-    """
+    """Return the file at a path, or raise OSError."""
     found = os.stat(path)
     return DatabaseFile(path, found.st_dev, found.st_ino, _born_ns(path, found))
 
@@ -70,11 +66,8 @@ def _born_ns(path: str, found: os.stat_result) -> int:
 
 
 def path_of(raw: sa.Connection, address: str, table: sa.Table) -> str:
-    """Return the path of the file that has the table, or that would get it.
-
-    Raises:
-        MasterRefused: it is no file that another process can open.
-    """
+    """Return the path of the file that has the table, or that would get it; refuse one that other processes cannot
+    open."""
     paths = {name: path or "" for _, name, path in raw.exec_driver_sql("PRAGMA database_list")}
     path = paths.get(table.schema or _schema_of(raw, table.name, list(paths)), "")
     # A database of the system "memdb" has a path, but no file.
@@ -106,11 +99,7 @@ def named_path(url: sa.URL, found: str) -> str:
 
 
 def refuse_private(url: sa.URL) -> None:
-    """Refuse the URL of a database in memory, or of one that SQLite would use without locking its file.
-
-    Raises:
-        ConfigurationError: as above.
-    """
+    """Refuse the URL of a database in memory, or of one that SQLite would use without locking its file."""
     name, options = _name_of(url)
     if name in ("", ":memory:") or options & {("mode", "memory"), ("vfs", "memdb")}:
         raise ConfigurationError(f"database: a database in memory belongs to one process, {CURE}")

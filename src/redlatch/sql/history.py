@@ -54,9 +54,9 @@ class Life(NamedTuple):
 
     Args:
         identity: names the server and the history of its data.
-        started: when it was started, in seconds by its own clock; 0.0 if unknown.
+        started: the time of the start, in seconds by the server's clock; 0.0 if unknown.
         spread: how far `started` may differ within one life, in seconds.
-        connections: how many connections it has had since its start; 0 if unknown.
+        connections: the number of connections since the start; 0 if unknown.
         another: the text for a former connection with another identity.
     """
 
@@ -105,10 +105,6 @@ def _answer(raw: sa.Connection, question: str) -> list[Any]:
 
 class History:
     """One client's memory of its database, from one connection to the next.
-
-    Args:
-        address: the database's address, for the log.
-        by_session: whether locks end with their connection.
 
     Attributes:
         held_ns: until when locks may be held, including those of earlier connections, in ns since boot.

@@ -23,9 +23,6 @@ class LateReleases:
     """The late releases of one connection.
 
     The caller of a late release has got an error. If it calls again, it gets the result of the first call.
-
-    Args:
-        release: releases a key that has a token; returns True if it had it.
     """
 
     def __init__(self, release: Callable[[bytes, bytes], bool]) -> None:

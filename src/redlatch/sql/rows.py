@@ -55,12 +55,7 @@ class Rows:
         return {layout.token: bindparam("holder"), layout.until: layout.later, **layout.taken}
 
     def _acquiring(self, new: dict[Any, Any], old: dict[Any, Any], answer: Any) -> Any:
-        """Return the statement that takes a row.
-
-        Args:
-            new, old: further values for a new row, and for an old one.
-            answer: returned if the row was taken.
-        """
+        """Return the statement that takes a row, with further values for a new row and for an old one."""
         layout = self._layout
         dialect = self._connection.run(lambda connection: connection.dialect.name)
         insert = (sqlite if dialect == "sqlite" else postgresql).insert(layout.table)

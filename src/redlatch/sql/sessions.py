@@ -52,11 +52,7 @@ class Session:
         raise NotImplementedError
 
     def _stands(self) -> bool:
-        """Return True if the database answers on this connection.
-
-        Raises:
-            BackendLost: another session has answered, so the locks belong to another connection.
-        """
+        """Return True if the database answers on this connection; raise BackendLost if another session answers."""
         number = self._scalar(self._number)
         if self._session is not None and number != self._session:
             raise BackendLost("a pooler has given the connection to another session of the database")
@@ -169,10 +165,10 @@ class MySQLSession(Session):
 
 
 def number_of(key: bytes) -> int:
-    """Return the number of an advisory lock: BLAKE2b of its key with a digest of 8 bytes, signed and little-endian."""
+    """Return the number of an advisory lock: BLAKE2b of its key with 8 bytes, signed and little-endian."""
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little", signed=True)
 
 
 def name_of(key: bytes) -> str:
-    """Return the name of a lock of MySQL: a prefix, and BLAKE2b of its key with a digest of 20 bytes in hexadecimal."""
+    """Return the name of a lock of MySQL: a prefix, and BLAKE2b of its key with 20 bytes in hexadecimal."""
     return MYSQL_PREFIX + hashlib.blake2b(key, digest_size=DIGEST_BYTES).hexdigest()

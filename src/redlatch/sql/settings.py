@@ -45,11 +45,7 @@ class Settings:
 
     @classmethod
     def of(cls, family: str, table: str | None, mode: str, dialect: str, owner: str) -> Settings:
-        """Check the arguments of a client for a family of databases; return its settings.
-
-        Raises:
-            ConfigurationError, TypeError: an argument is invalid, or two do not fit.
-        """
+        """Check the arguments of a client for a family of databases; return its settings."""
         if mode not in MODES:
             raise ConfigurationError(f"mode: 'table' or 'session' is needed, got {mode!r}")
         if dialect not in DIALECTS:

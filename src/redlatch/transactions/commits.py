@@ -17,8 +17,8 @@ from collections.abc import Iterator
 DOUBTFUL_CLASSES = ("08", "57", "58", "F0", "XX")
 DOUBTFUL_STATES = ("40003",)
 
-# Errors of MySQL and MariaDB: the row has changed, the wait for a row was too long, a deadlock (also one that Galera
-# finds in COMMIT), a rolled back XA transaction, and a rollback by group replication.
+# Errors of MySQL and MariaDB: the row has changed, the wait for a row was too long, a deadlock (even if Galera finds it
+# in COMMIT), a rolled back XA transaction, and a rollback by group replication.
 MYSQL_ROLLED_BACK = (1020, 1205, 1213, 1614, 3101)
 
 # SQLITE_BUSY, SQLITE_LOCKED and SQLITE_CONSTRAINT (a deferred foreign key).
@@ -28,8 +28,7 @@ SQLITE_REFUSED = (5, 6, 19)
 def surely_rolled_back(error: BaseException) -> bool:
     """Return True if the error of a COMMIT says that the transaction was not committed; False if that is in doubt.
 
-    Args:
-        error: an error of a driver, or one of SQLAlchemy or Django that wraps it.
+    The error is one of a driver, or one of SQLAlchemy or Django that wraps it.
     """
     return any(_says_rolled_back(each) for each in _with_origins(error))
 

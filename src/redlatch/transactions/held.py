@@ -36,10 +36,9 @@ class Outcome(enum.Enum):
 
 
 class Held:
-    """A lock that one transaction holds until its end.
+    """A lock or multi-lock that one transaction holds until its end.
 
     Args:
-        lock: a lock or a multi-lock.
         margin: the seconds of validity that must be left before COMMIT. None means a tenth of the ttl, at most 1 s.
 
     Raises:
@@ -122,7 +121,6 @@ class Held:
             logger.warning("lock %r was not released after its transaction: %s", self.name, failure)
 
     def _is_mine(self) -> bool:
-        """Return True if the acquire of this transaction still holds the lock."""
         holds = [part._hold for part in self._parts]
         return any(hold.state in (HELD, UNCONFIRMED) for hold in holds) and self._has_its_claims()
 
@@ -150,8 +148,6 @@ class Held:
 
 
 class Holdings:
-    """All locks of one transaction."""
-
     def __init__(self) -> None:
         self._held: list[Held] = []
 
