@@ -1,4 +1,4 @@
-"""How masters without a marker become new ones (F1, F2).
+"""Founding: masters without a marker become new ones (F1, F2).
 
 New means that all masters were read and none has a final marker, and that this client knew none. Founding them is a
 two-phase commit, whose markers have three stages. Only a final one lets a master vote.

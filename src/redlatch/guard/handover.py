@@ -1,4 +1,4 @@
-"""How the clients of one list of masters move to another list, without two holders of a lock (M1 to M5).
+"""Handover: clients move from one list of masters to another, without two holders of a lock (M1 to M5).
 
 A mover (see `operate.mover`) takes these steps:
 
