@@ -21,6 +21,7 @@ PACKAGE = Path(__file__).parents[2] / "src/redlatch"
 # Each source and what is generated from it.
 MODULES = {
     "aio.py": "client.py",
+    "sql/aio.py": "sql/client.py",
     **{f"locks/task_{name}.py": f"locks/thread_{name}.py" for name in ("condition", "latch", "multi")},
 }
 
@@ -80,6 +81,27 @@ TEXTS = {
                 `on_lost` of the client.""",
         ),
     ],
+    "sql/aio.py": [
+        ("import asyncio", "import time"),
+        ("from redlatch import aio", "from redlatch import client"),
+        ("from redlatch.aio import", "from redlatch.client import"),
+        ("(OnDatabase, aio.AsyncClient)", "(OnDatabase, client.Client)"),
+        (
+            "on_lost: Callable[[AsyncLock, str], Awaitable[object] | None] | None = None,",
+            "on_lost: Callable[[Lock, str], None] | None = None,",
+        ),
+        (
+            "heartbeat=heartbeat, )",
+            """heartbeat=heartbeat,
+            # The replies come from a thread of this process, which needs the GIL.
+            gil_patience=0.0, )""",
+        ),
+        (
+            "await asyncio.to_thread(make_table, self._database, self._settings)",
+            "make_table(self._database, self._settings)",
+        ),
+        ("await asyncio.sleep(pause)", "time.sleep(pause)"),
+    ],
     "locks/task_multi.py": [
         ("from .owner import", "from threading import get_ident\nfrom .owner import"),
         ("@coroutine_function def acquire", "def acquire"),
@@ -101,7 +123,7 @@ WORDS = [
     (r"\bawait ", ""),
     (r"__a(enter|exit)__", r"__\1__"),
     (r"\basync_locking\b", "locking"),
-    (r"\bAsync(?=[A-Z])", ""),
+    (r"\bAsync(?=[A-Z])(?!Engine)", ""),
     (r"\bTask(?=Driver\b|Lock\b)", "Thread"),
     (r"\btask_(lock|condition|latch|multi)\b", r"thread_\1"),
     (r"\bmade_in_this_task\b", "made_in_this_thread"),

@@ -103,8 +103,7 @@ class AsyncClient(OnDatabase, aio.AsyncClient):
         await asyncio.to_thread(make_table, self._database, self._settings)
 
     async def close(self, release: bool = False, timeout: float = 1.0) -> None:
-        """As for `redlatch.AsyncClient`. In addition, wait until the database's connection is closed, at most
-        `timeout`."""
+        """As for `redlatch.AsyncClient`; it also waits for the connection to be closed, at most `timeout` seconds."""
         await super().close(release, timeout)
         for pause in self._closes(timeout):
             await asyncio.sleep(pause)

@@ -1,3 +1,4 @@
+# Generated from sql/aio.py by tests/support/threads_face.py: change the source, and run `make faces`.
 """The client for threads of a database, with the locks of `redlatch.Client`."""
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class Client(OnDatabase, client.Client):
         make_table(self._database, self._settings)
 
     def close(self, release: bool = False, timeout: float = 1.0) -> None:
-        """As for `redlatch.Client`. In addition, wait until the database's connection is closed, at most `timeout`."""
+        """As for `redlatch.Client`; it also waits for the connection to be closed, at most `timeout` seconds."""
         super().close(release, timeout)
         for pause in self._closes(timeout):
             time.sleep(pause)
