@@ -1,4 +1,4 @@
-"""The command line of `redlatch status` and `redlatch masters`: what a client finds when it connects to masters."""
+"""The command line of `redlatch status`, `redlatch doctor` and `redlatch masters`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LOOK = 0.05
 
 NOT_READY, NOT_AVAILABLE = 1, 2
 
-# With a shorter one, no lock of a client has any validity left after the allowance for drift.
+# A client with a shorter one gives its locks no validity: the allowance for drift takes all of it.
 SHORTEST_MAX_TTL = 0.003
 
 
@@ -56,7 +56,6 @@ drift_factor_option = click.option(
 
 
 def named_masters(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that name masters as a client of them does."""
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
         click.option(
@@ -89,7 +88,7 @@ def named_masters(command: Callable[..., Any]) -> Callable[..., Any]:
 def status(
     ready: bool, wait: float, as_json: bool, locks: bool, what: tuple[str, ...], masters: tuple[str, ...], **named: Any
 ) -> None:
-    """Say whether locks can be had, why a master has no vote, and who holds the locks NAME.
+    """Say whether locks can be acquired, why a master has no vote, and who holds the locks NAME.
 
     With --prefix and without a NAME, list all locks with that prefix. Exit with 0 if a quorum of the masters votes, and
     with 2 if not; with 69 if too few answer to say who holds the locks. Name the masters exactly as the clients do.
@@ -117,7 +116,7 @@ def status(
 def locks_of(
     urls: list[str], prefix: bytes, names: list[bytes] | None
 ) -> tuple[list[LockState] | None, NoAnswer | None]:
-    """Return the state of locks, or None if too few masters answer; and why a part of it, or all, is not known."""
+    """Return the states of locks, or None if too few masters answer; and why some or all states are not known."""
     try:
         states = states_of(urls, prefix, names)
     except NoAnswer as error:
@@ -127,7 +126,6 @@ def locks_of(
 
 
 def show_health(health: Health) -> None:
-    """Print how many masters vote, and why the others do not."""
     voting = sum(master.voting for master in health.masters)
     click.echo(f"{voting} of {len(health.masters)} masters vote, {health.quorum} must agree")
     for master in health.masters:
@@ -156,8 +154,8 @@ def doctor(
 ) -> None:
     """Examine masters: each finding with its cure.
 
-    It takes and releases locks on a name that nobody else uses. Exit with 0 if all is fine, with 1 for warnings if
-    --strict is given, and with 2 if locks are not safe.
+    It takes and releases locks on a name of its own. Exit with 0 if all is fine, with 1 for warnings if --strict is
+    given, and with 2 if locks are not safe.
     """
     try:
         listed = masters_of(one_or_many(urls_of(masters, urls)))
@@ -177,10 +175,9 @@ def doctor(
 
 
 class _Masters(click.Group):
-    """A group whose commands have names; anything else is an argument of `show`."""
+    """Arguments that begin with no command belong to `show`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put the default command in front of arguments that begin with none."""
         if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
             args = ["show", *args]
         return super().parse_args(ctx, args)
@@ -188,14 +185,14 @@ class _Masters(click.Group):
 
 @click.group(cls=_Masters)
 def masters() -> None:
-    """Show what masters say of themselves (show, the default), or replace them by others (move)."""
+    """Show what masters report (show, the default), or replace them by others (move)."""
 
 
 @masters.command()
 @named_masters
 @click.argument("urls", metavar="[URL]...", nargs=-1)
 def show(as_json: bool, urls: tuple[str, ...], masters: tuple[str, ...], **named: Any) -> None:
-    """Show what each master says of itself: its list, the longest ttl in use, and since when it is marked.
+    """Show what each master reports: its list of masters, the longest ttl in use, and since when it is marked.
 
     Exit with 0 if a quorum of the masters votes, and with 2 if not. Name the masters exactly as the clients do.
     """
@@ -227,11 +224,11 @@ def move(
     """Hand the locks of some masters over to others, without stopping the clients.
 
     First give all clients both lists: Client(old, next=new). Name the masters exactly as they do. During the handover
-    nobody gets a lock, for the longest ttl in use and a second. Locks that are held stay valid until then, but cannot
-    be renewed. If this command was interrupted, run it once more: it goes on.
+    no lock can be acquired, for the longest ttl in use and a second. Locks that are held stay valid until then, but
+    cannot be renewed. If this command was interrupted, run it again: it continues.
 
-    Locks of other lock clients on the old masters (redis-py's Lock, say) are waited for, for up to a minute; those that
-    stay are named, and the handover is refused.
+    It waits up to a minute for locks of other clients (redis-py, for example) on the old masters. If some stay, it
+    names them and refuses the handover.
     """
     try:
         lists = masters_of(list(old)), masters_of(list(new))
@@ -250,7 +247,7 @@ def move(
 
 
 def other_locks(ignored: tuple[str, ...], masters: list[Master]) -> list[OtherLock]:
-    """Return the locks of other clients on masters; print which masters could not be searched, and why."""
+    """Find the locks of other clients; print which masters could not be searched, and why."""
     locks, failed = find_others(masters, ignored)
     for name, error in failed.items():
         click.echo(f"{name} was not searched for locks of other clients ({error}): make sure that there are none")
@@ -259,7 +256,7 @@ def other_locks(ignored: tuple[str, ...], masters: list[Master]) -> list[OtherLo
 
 @contextmanager
 def only_errors() -> Iterator[None]:
-    """Log no warnings meanwhile: one of each master would say what is printed anyway."""
+    """The output has what the warnings of each master would say."""
     log = logging.getLogger("redlatch")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -273,7 +270,7 @@ def only_errors() -> Iterator[None]:
 def look(
     wait: float, ready: bool, urls: list[str], prefix: bytes, max_ttl: float, strict: bool, trust_persistence: bool
 ) -> Health:
-    """Connect to the masters as a client does; return what it finds, as soon as they vote or the time is over."""
+    """Connect to the masters as a client does; return their health as soon as they vote, or when the time is over."""
     end = time.monotonic() + wait
     try:
         guard = Guard(max_ttl=max_ttl, strict=strict, trust_persistence=trust_persistence)
@@ -281,7 +278,7 @@ def look(
     except (ConfigurationError, TypeError) as error:
         raise click.UsageError(str(error)) from error
     try:
-        # The health has it, too.
+        # `health` reports it, too.
         with suppress(ConfigurationError):
             client.connect()
         health = client.health()
@@ -294,14 +291,13 @@ def look(
 
 
 def exit_status(health: Health, ready: bool) -> int:
-    """Return the exit status of a command."""
     if not health.available:
         return NOT_AVAILABLE
     return NOT_READY if ready and not health.ready else 0
 
 
 def console() -> Console:
-    """Return where tables are printed. Names and owners are shown as they are: brackets in them are no markup."""
+    """Brackets in names and owners are shown as they are: they are no markup."""
     made = Console(emoji=False, markup=False, highlight=False)
     if not made.is_terminal:
         made.width = WIDTH
@@ -309,7 +305,6 @@ def console() -> Console:
 
 
 def table_of(health: Health) -> Table:
-    """Return the table of all masters."""
     table = Table("master", "votes", "longest ttl", "marked", "list")
     for master in health.masters:
         table.add_row(

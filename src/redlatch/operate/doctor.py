@@ -1,7 +1,6 @@
-"""What is wrong with masters, or may go wrong: the checks of `redlatch doctor`, each with its cure.
+"""The checks of `redlatch doctor`.
 
-The checks connect as a client does, read what INFO, CONFIG and the guard's marker say, and take locks on a name that
-nobody else uses.
+They connect as a client does, read INFO, CONFIG and the guard's marker, and take locks on a name of their own.
 """
 
 from __future__ import annotations
@@ -28,23 +27,16 @@ from redlatch.votes.commands import DELEX, DELIFEQ
 from redlatch.votes.said import shown
 from redlatch.wire.connect import dial
 
-# How often the round trip is measured.
 PINGS = 20
 
-# Clocks that differ by more may confuse readers of logs, and the order of fair locks, in seconds.
+# A larger difference, in seconds, may confuse readers of logs, and the order of fair locks.
 OFFSET = 0.1
 
-# Over this time the rates of clocks are compared, in seconds.
+# Seconds over which the rates of clocks are compared.
 WATCHED = 2.0
 
 
 def examine(masters: list[Master], drift_factor: float, prefix: bytes, trust_persistence: bool) -> list[Finding]:
-    """Return all findings.
-
-    Args:
-        masters: as a client has them.
-        drift_factor, prefix, trust_persistence: of the clients and their guard.
-    """
     with ThreadPoolExecutor(len(masters)) as pool:
         patients = list(pool.map(_read, masters))
     found = list(_of_all(patients))
@@ -93,7 +85,7 @@ def _timed(call: Callable[[], Any]) -> float:
 
 
 def _offset(server: redis.Redis) -> float:
-    """Return how far the server's clock is ahead, in seconds: the best of some questions."""
+    """Return how far the server's clock is ahead, in seconds, by the fastest of several round trips."""
     found: list[tuple[float, float]] = []
     for _ in range(5):
         began = time.time()
@@ -215,14 +207,14 @@ def _persistence(patient: Patient, trusted: bool) -> Iterator[Finding]:
 
 
 def _rights(patient: Patient, prefix: bytes) -> Iterator[Finding]:
-    """Take, extend and release a lock of each kind, on this master only."""
+    """Acquire, extend and release a lock of each kind, on this master only."""
     name = f"redlatch-doctor-{secrets.token_hex(8)}"
     refused: dict[str, str] = {}
     with Client([connected(patient.master)], prefix=prefix, guard=None, ttl=1.0) as client:
         for kind, lock in _kinds(client, name, patient.traits.scripts):
             try:
                 if lock.acquire(blocking=False):
-                    # Longer, so that the keys must be changed.
+                    # A longer ttl changes the keys.
                     lock.extend(2.0)
                     lock.release()
             except QuorumUnavailable as error:

@@ -1,4 +1,4 @@
-"""What `redlatch doctor` has read of masters, and what it has found."""
+"""The readings of masters by `redlatch doctor`, and its findings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from redlatch.masters.master import Master
 
-# How bad a finding is.
+# The levels of findings.
 FINE, WARNING, UNSAFE = "fine", "warning", "unsafe"
 ORDER = (UNSAFE, WARNING, FINE)
 
@@ -17,9 +17,7 @@ class Finding:
     """One result.
 
     Attributes:
-        level: FINE, WARNING or UNSAFE.
         master: its name; empty for all of them.
-        text: what was found.
         cure: what to do; empty if it is fine.
     """
 
@@ -31,16 +29,15 @@ class Finding:
 
 @dataclass
 class Patient:
-    """One master, and what was read of it.
+    """One master, and what was read from it.
 
     Attributes:
-        traits: what the handshake of a client learns (see `wire.traits`).
-        info: what INFO says.
-        config: what CONFIG GET says; empty if that is not allowed.
-        offset: how far its clock is ahead of this machine's, in seconds.
+        traits: from the handshake of a client (see `wire.traits`).
+        info: the reply to INFO.
+        config: the reply to CONFIG GET; empty if that is not allowed.
+        offset: seconds by which its clock is ahead of this machine's.
         rate: how much faster its clock runs than this machine's, as a share.
         error: why it could not be examined; None if it could.
-        cure: what ends that error; empty if nothing special does.
     """
 
     master: Master

@@ -1,4 +1,4 @@
-"""What the guard's markers say of masters: a check of `redlatch doctor`. It only reads them."""
+"""Check the guard's markers on masters, for `redlatch doctor`. It only reads them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,6 @@ from redlatch.wire.connect import dial
 
 
 def check_markers(patients: list[Patient], key: bytes, trusted: bool) -> Iterator[Finding]:
-    """Check what clients have written on the masters.
-
-    Args:
-        key: of the markers.
-        trusted: whether the guard of the clients trusts the persistence of the masters.
-    """
     markers: dict[str, Marker | None] = {}
     for patient in patients:
         if patient.error is None:
@@ -56,7 +50,6 @@ def _marker_of(master: Master, key: bytes) -> Marker | None:
 
 
 def _of_marker(name: str, marker: Marker, mine: tuple[str, ...], trusted: bool) -> Finding:
-    """Return what a marker says of a master whose list is `mine`."""
     if is_left(marker, mine):
         text = f"it was left for {shown_list(marker.successors if marker.stage == LEFT else marker.masters)}"
         return Finding(WARNING, name, text, "give all clients those masters")
@@ -65,7 +58,7 @@ def _of_marker(name: str, marker: Marker, mine: tuple[str, ...], trusted: bool) 
         text = f"it waits for the handover from {shown_list(old)}"
         return Finding(WARNING, name, text, "if that has stopped, run `redlatch masters move` once more")
     if marker.masters != mine:
-        # Another name of a host makes another list, too, and is no danger.
+        # The list also differs if a host has another name there, which is no danger.
         level = WARNING if len(marker.masters) == len(mine) else UNSAFE
         return Finding(level, name, f"{marker.shown_owner()} has it in the list {marker.shown_masters()}", CURE)
     if marker.trusted != trusted:

@@ -1,4 +1,4 @@
-"""The command line of `redlatch unlock`, and how `status` and `top` show who holds what."""
+"""The command line of `redlatch unlock`, and the output of locks for `status` and `top`."""
 
 from __future__ import annotations
 
@@ -27,17 +27,13 @@ master_option = click.option(
 
 
 class NoAnswer(click.ClickException):
-    """Too few masters could say which locks are held: that is not known, and not none."""
+    """Too few masters answered, so the holders are unknown."""
 
     exit_code = NO_QUORUM
 
 
 def urls_of(*given: tuple[str, ...]) -> list[str]:
-    """Return the masters that the command line names, or the environment does.
-
-    Raises:
-        click.UsageError: neither does.
-    """
+    """Return the masters from the command line, or from the environment."""
     try:
         return [url for urls in given for url in urls] or [masters_from_env()]
     except ConfigurationError as error:
@@ -45,15 +41,15 @@ def urls_of(*given: tuple[str, ...]) -> list[str]:
 
 
 def one_or_many(urls: list[str]) -> Any:
-    """Return masters as a client takes them: one string may have several URLs."""
+    """Return masters as a client takes them. A single string may have several URLs."""
     return urls if len(urls) != 1 else urls[0]
 
 
 def states_of(urls: list[str], prefix: bytes, names: list[bytes] | None) -> list[LockState]:
-    """Return the state of locks, in the order of their names.
+    """Return the states of locks, sorted by name.
 
     Args:
-        names: of the locks; None finds all with the prefix that are held or waited for.
+        names: the names of the locks; None finds all with the prefix that are held or waited for.
 
     Raises:
         NoAnswer: too few masters answer.
@@ -72,7 +68,7 @@ def states_of(urls: list[str], prefix: bytes, names: list[bytes] | None) -> list
 
 
 def _of_quorum(masters: list[Master], work: Any) -> list[Any]:
-    """Return the answers of a quorum or more: every lock that is held is among those of each quorum."""
+    """Return the answers of at least a quorum. They include every held lock."""
     answers, failed = on_each(masters, work)
     if len(answers) < quorum_of(len(masters)):
         each = "; ".join(f"{name}: {error}" for name, error in failed.items())
@@ -87,7 +83,6 @@ def _fails(status: int, text: str) -> click.ClickException:
 
 
 def table_of_locks(states: list[LockState]) -> Table:
-    """Return the table of locks, a line for each holder."""
     table = Table("lock", "kind", "held by", "for", "runs out in", "fence", "waiting")
     for state in states:
         lines = [(holder.owner or "?", seconds(holder.held_for), seconds(holder.ttl_left)) for holder in state.holders]
@@ -99,14 +94,12 @@ def table_of_locks(states: list[LockState]) -> Table:
 
 
 def without_holder(state: LockState) -> str:
-    """Return what is known of a lock of which no holder is known."""
     if state.unsure:
         return "unknown: masters that do not answer decide"
     return "nobody, the masters disagree" if state.split else "nobody"
 
 
 def seconds(value: float | None) -> str:
-    """Return a time for people."""
     return "?" if value is None else "for ever" if value == float("inf") else f"{value:.1f} s"
 
 
@@ -123,7 +116,7 @@ def unlock(
     """Take the lock NAME from its holder.
 
     The holder notices the loss with its next renewal, or when its lease ends, and may act until then. Exit with 1 if
-    nobody holds the lock, or another holder than was named.
+    the lock is free, or its holder is not the one given.
     """
     urls = urls_of(masters)
     [state] = states_of(urls, prefix, [os.fsencode(name)])
@@ -147,5 +140,5 @@ def unlock(
         click.echo(f"{master}: {failure}", err=True)
     if len(ended) < quorum_of(size):
         sys.exit(NO_QUORUM)
-    # The holder has released it meanwhile.
+    # If none was deleted, the holder has released the lock meanwhile.
     sys.exit(0 if any(ended) else NOT_HELD)

@@ -1,6 +1,6 @@
-"""The locks on some masters, as an operator sees them: who holds each, who waits, and how to end one.
+"""The locks on some masters, for operators: their holders, their waiters, and how to end them.
 
-Everything is read through redis-py with commands that any server has, so it works without scripts, too.
+It reads them through redis-py with commands that every server has, so it also works on servers without scripts.
 """
 
 from __future__ import annotations
@@ -25,19 +25,18 @@ from redlatch.votes.said import said, said_of_login, shown
 from redlatch.votes.units import quorum_of
 from redlatch.wire.sentinels import find_master
 
-# Seconds for one command.
+# Timeout of one command, in seconds.
 TIMEOUT = 2.0
 
-# Seconds for listing all keys of a master.
+# Time limit for listing all keys of a master, in seconds.
 LONGEST_SCAN = 30.0
 
-# The most digits of a fence.
+# The largest number of digits of a fence.
 LONGEST_FENCE = 20
 
-# How often a deletion is tried again while others change the same key.
+# Attempts to delete a key that others keep changing.
 TRIES = 20
 
-# Keys that one SCAN asks for.
 TOGETHER = 1000
 
 # The suffixes of the keys beside that of a plain lock, as `quorum.kinds` and the clients add them.
@@ -45,7 +44,7 @@ QUEUE = b"\0queue"
 TOKENS = SLOTS + b"\0tokens"
 READERS, WRITER, WRITERS = SUFFIX, SUFFIX + b"\0writer", SUFFIX + b"\0waits"
 
-# What a lock may be.
+# The kinds of locks.
 PLAIN, SEMAPHORE, READ, WRITE = "lock", "semaphore", "readers", "writer"
 
 
@@ -55,9 +54,8 @@ class Grant:
 
     Attributes:
         kind: PLAIN to WRITE.
-        token: of the holder.
-        place: the slot of a semaphore; else empty.
-        left_ms: for how many milliseconds it lives; -1 has no ttl.
+        place: the slot of a semaphore; otherwise empty.
+        left_ms: milliseconds until it expires; -1 without a ttl.
     """
 
     kind: str
@@ -68,10 +66,9 @@ class Grant:
 
 @dataclass(frozen=True)
 class OnMaster:
-    """What one master has of one name.
+    """The state of one name on one master.
 
     Attributes:
-        grants: the holders.
         fence: the highest number so far, or None.
         waiting: the clients in the queue of a fair lock, and the waiting writers.
     """
@@ -83,17 +80,16 @@ class OnMaster:
 
 @dataclass(frozen=True)
 class LockState:
-    """What a quorum of masters has of one name.
+    """The state of one name on a quorum of masters.
 
     Attributes:
         name: in printable form.
-        kind: "lock", "semaphore", "readers" or "writer"; "" if nobody holds it.
+        kind: one of the kinds above; "" if the lock is free.
         holders: those that a quorum has.
-        fence: the highest number so far, or None.
-        waiting: the clients in the queue of a fair lock, and the waiting writers. Other waiters are not on the masters.
-        split: whether masters have holders that no quorum has: attempts under way, or what is left of one.
-        unsure: whether one of these may be a holder, because masters did not answer.
-        tokens: of all holders on any master; not for output, because a token can release the lock.
+        fence, waiting: as in `OnMaster`. Other waiters are not on the masters.
+        split: True if masters have holders that no quorum has: attempts in progress, or what is left of one.
+        unsure: True if one of these may be a holder, because masters did not answer.
+        tokens: of all holders on any master. They are not for output: a token can release the lock.
     """
 
     name: str
@@ -106,7 +102,7 @@ class LockState:
     tokens: frozenset[bytes] = frozenset()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all of this but the tokens, for JSON. Unknown holders and a time without an end are None."""
+        """Return the state without the tokens, for JSON. Unknown holders and an endless ttl are None."""
         found = asdict(self)
         del found["tokens"]
         if self.unsure and not self.holders:
@@ -118,28 +114,27 @@ class LockState:
 
 
 def connected(master: Master) -> redis.Redis:
-    """Return a client of redis-py for a master."""
     return master.client(TIMEOUT, None if master.group is None else find_master(master.group).address)
 
 
 class Unreadable(Exception):
-    """A master could not be read; the text has no secret and can be printed."""
+    """A master could not be read. The text contains no secret and can be printed."""
 
 
 def described(error: Exception) -> str:
-    """Return the text of an error for people: a server may repeat a password, or send control characters."""
+    """Return a printable text of an error. A server may repeat a password, or send control characters."""
     text = str(error) or type(error).__name__
-    # What redis-py says of a connection is its own text, such as "Connection refused". Subclasses have replies in it.
+    # In these classes of redis-py the text is its own, such as "Connection refused". Subclasses contain replies.
     of_connection = type(error) in (redis.ConnectionError, redis.TimeoutError)
     ours = of_connection or not isinstance(error, redis.RedisError) or isinstance(error, LockError)
     if isinstance(error, redis.exceptions.NoPermissionError):
-        # The user has logged in, so no server repeats the credentials.
+        # The login has succeeded, so no server repeats the credentials.
         return said(text)
     return shown(text if ours else said_of_login(text))
 
 
 def on_each(masters: Iterable[Master], work: Any) -> tuple[list[Any], dict[str, Unreadable]]:
-    """Call `work` with a client of each master at once; return the results, and the errors by master."""
+    """Call `work` with a client of each master concurrently; return the results, and the errors by master."""
     listed = list(masters)
 
     def one(master: Master) -> Any:
@@ -158,7 +153,7 @@ def on_each(masters: Iterable[Master], work: Any) -> tuple[list[Any], dict[str, 
 
 
 def names_on(server: redis.Redis, prefix: bytes) -> set[bytes]:
-    """Return the keys of the locks with a prefix; other tools' keys may be among them if it is short."""
+    """Return the keys of the locks with a prefix. With a short prefix, keys of other tools may be among them."""
     pattern = b"".join([b"\\" + bytes([each]) if each in b"*?[]\\^" else bytes([each]) for each in prefix]) + b"*"
     found = set()
     end = time.monotonic() + LONGEST_SCAN
@@ -172,7 +167,6 @@ def names_on(server: redis.Redis, prefix: bytes) -> set[bytes]:
 
 
 def _is_token(server: redis.Redis, key: bytes) -> bool:
-    """Return whether a key has a token of redlatch."""
     try:
         value: Any = server.get(key)
     except redis.ResponseError as error:
@@ -183,12 +177,10 @@ def _is_token(server: redis.Redis, key: bytes) -> bool:
 
 
 def _is_of_another_type(error: redis.RedisError) -> bool:
-    """Return whether a server refuses to read a key because another tool has written it."""
     return str(error).startswith("WRONGTYPE")
 
 
 def read(server: redis.Redis, key: bytes) -> OnMaster:
-    """Return what a master has of a name."""
     pipe: Any = server.pipeline(transaction=False)
     with pipe:
         pipe.time()
@@ -197,7 +189,7 @@ def read(server: redis.Redis, key: bytes) -> OnMaster:
         pipe.zrange(key + READERS, 0, -1, withscores=True).get(key + WRITER)
         pipe.zrange(key + WRITERS, 0, -1, withscores=True)
         answers = pipe.execute(raise_on_error=False)
-    # The right to TIME may be missing. Any other answer that is missing could be that of a holder.
+    # The right to TIME is optional. Any other missing answer could be that of a holder.
     for answer in answers[1:]:
         if isinstance(answer, redis.RedisError) and not _is_of_another_type(answer):
             raise answer
@@ -221,7 +213,6 @@ def _living(members: Any, now: float) -> Iterator[tuple[bytes, float]]:
 
 
 def combine(name: bytes, found: list[OnMaster], size: int) -> LockState:
-    """Return what a quorum of `size` masters has of a name."""
     lefts: dict[tuple[str, bytes, bytes], list[float]] = {}
     for one in found:
         for grant in one.grants:
@@ -252,8 +243,8 @@ def end(server: redis.Redis, key: bytes, tokens: frozenset[bytes], owner: str | 
     """Delete the holders of a name from a master, each only while it still holds; return how many were deleted.
 
     Args:
-        tokens: of the holders that may be deleted. A later holder has another one.
-        owner: only the holders with this label; None means all.
+        tokens: of the holders that may be deleted. A later holder has another token.
+        owner: delete only holders with this label; None means all.
     """
     ended = 0
     for _ in range(TRIES):
@@ -291,6 +282,6 @@ def _end_one(server: redis.Redis, key: bytes, grant: Grant) -> bool:
                 pipe.delete(where).zrem(key + READERS, b"w")
             pipe.execute()
         except redis.WatchError:
-            # Another client has changed the key meanwhile. The caller looks again.
+            # Another client has changed the key. The caller reads it again.
             return False
     return held

@@ -1,4 +1,4 @@
-"""The markers of masters, as a mover reads and writes them: one handshake for each step, on several masters at once."""
+"""Read and write the markers of masters for a mover: one handshake for each step, several masters at a time."""
 
 from __future__ import annotations
 
@@ -15,26 +15,24 @@ from redlatch.masters.master import Master
 from redlatch.votes.scripts import MARK_WITHIN_US
 from redlatch.wire.connect import dial
 
-# Seconds for one connect and for one handshake.
+# Timeout of a connect and of a handshake, in seconds.
 TIMEOUT = 2.0
 
-# How often a step is tried again, because others write markers meanwhile.
+# Attempts of a step while others write markers.
 TRIES = 10
 
 
 class CannotMove(Exception):
-    """The handover cannot begin or go on now; the message says why, and what to do."""
+    """The handover cannot begin or continue now. The message says why, and what to do."""
 
 
 @dataclass
 class Seen:
-    """What the mover has read of one master."""
-
     report: HandshakeReport
     marker: Marker | None
 
     def keeps(self, stage: str, number: int) -> bool:
-        """Return whether it has a marker of this handover, which its process has kept."""
+        """Return True if the master has a marker of this handover, written during the current run of its process."""
         marker = self.marker
         return (
             marker is not None
@@ -45,28 +43,19 @@ class Seen:
 
 @dataclass
 class Markers:
-    """Reads and writes the markers of masters.
-
-    Args:
-        key: of the markers.
-    """
+    """Reads and writes the markers of masters."""
 
     key: bytes
 
     def read(self, master: Master) -> Seen:
-        """Read the marker of a master.
-
-        Raises:
-            CannotMove: the master cannot be used.
-        """
         return self._shake(master, None)
 
     def write(self, master: Master, seen: Seen, marker: Marker, kept_ms: int, within_ns: int | None = None) -> Seen:
         """Write a marker if the master still has what was read; return what it has then.
 
         Args:
-            kept_ms: for how many milliseconds the master keeps it.
-            within_ns: the master takes it only so long after it was read. None is the longest time, 5 s.
+            kept_ms: milliseconds until the master deletes it.
+            within_ns: the master refuses it when this time has passed since the read. None is the longest time, 5 s.
         """
         made_us = seen.report.server_us
         if within_ns is not None:
@@ -77,11 +66,11 @@ class Markers:
         """Write a marker until it is there; return what the master has then.
 
         Args:
-            wanted: returns the marker to write in place of what was read; None if it is right.
-            kept: returns for how many milliseconds the master keeps it.
+            wanted: returns the marker that should replace what was read; None to keep that.
+            kept: returns the milliseconds until the master deletes a marker.
 
         Raises:
-            CannotMove: others write all the time, or the master cannot be used.
+            CannotMove: others keep changing the marker, or the master cannot be used.
         """
         seen = self.read(master)
         for _ in range(TRIES):
@@ -92,7 +81,6 @@ class Markers:
         raise CannotMove(f"the marker of {master.name} changes all the time: is another handover under way?")
 
     def _shake(self, master: Master, write: MarkerWrite | None) -> Seen:
-        """Shake hands with a master once; write a marker first if one is given."""
         try:
             connection = dial(master, TIMEOUT, False, GuardHandshake(self.key, write))
         except (OSError, redis_errors.RedisError, MasterRefused) as error:
@@ -106,7 +94,7 @@ class Markers:
 
 
 def each(masters: Iterable[Master], work: Callable[[Master], Seen]) -> tuple[dict[str, Seen], dict[str, CannotMove]]:
-    """Do something with all masters at once; return the results and the failures by name."""
+    """Call `work` for all masters concurrently; return the results and the failures by name."""
     listed = list(masters)
 
     def tried(master: Master) -> Seen | CannotMove:
@@ -122,11 +110,7 @@ def each(masters: Iterable[Master], work: Callable[[Master], Seen]) -> tuple[dic
 
 
 def every(masters: Iterable[Master], work: Callable[[Master], Seen]) -> dict[str, Seen]:
-    """Do something with all masters at once; return the results by name.
-
-    Raises:
-        CannotMove: it has failed for one of them.
-    """
+    """As `each`, but raise the first failure."""
     done, failed = each(masters, work)
     for error in failed.values():
         raise error

@@ -1,7 +1,7 @@
 """The mover: it hands the locks of one list of masters over to another list (M2, M3, M5; see `guard.handover`).
 
-It may end at any step, run again, and run twice at once: it goes on where the markers say that a handover stands. All
-its writes compare the whole marker that it has read.
+It may be interrupted at any step, run again, and run twice at once: the markers say how far a handover is. Each of its
+writes compares the whole marker that it has read.
 """
 
 from __future__ import annotations
@@ -31,22 +31,20 @@ from redlatch.votes.scripts import KEPT_MS
 from redlatch.votes.units import MILLISECOND, SECOND, drift_ns, quorum_of
 from redlatch.wire.net import now_ns
 
-# A client may use a marker for this time before it looks whether it is the same: the time between two pulses.
+# A client may use a marker for this long before it checks for changes: the time between two pulses.
 PULSES_NS = SECOND
 
 
 @dataclass
 class Mover:
-    """Hands the locks of one list of masters over to another one.
+    """Hands the locks of one list of masters over to another list.
 
     Args:
         old, new: the masters of both lists, as their clients name them.
-        markers: reads and writes their markers.
-        gone: the names of old masters that will never run again, by the operator's word.
+        gone: the names of old masters that will never run again, as the operator states.
         drift_factor: the largest `drift_factor` of the clients.
-        others: returns the locks of other clients on the old masters, of those that could be searched.
+        others: returns the locks of other clients on the old masters that could be searched.
         say: called with a line about each step.
-        sleep: waits for some seconds.
     """
 
     old: list[Master]
@@ -70,26 +68,20 @@ class Mover:
 
     @property
     def _asked(self) -> list[Master]:
-        """The old masters that are not gone."""
         return [master for master in self.old if master.name not in self.gone]
 
     @property
     def _joining(self) -> list[Master]:
-        """The masters that are in the new list only."""
         old = {master.name for master in self.old}
         return [master for master in self.new if master.name not in old]
 
     def run(self, dry: bool = False) -> None:
-        """Do the whole handover, or what is left of it.
+        """Do the whole handover, or what is left of it. If `dry`, only read and say what would be done.
 
-        Args:
-            dry: only read, and say what would be done.
-
-        Raises:
-            CannotMove: the handover cannot begin, go on or end now.
+        Raise CannotMove if it cannot begin, continue or end now.
         """
         if self._previous == self._successors:
-            # They would be left permanently: for themselves.
+            # A handover to the same masters would leave them permanently.
             raise CannotMove("both lists have the same masters, so there is nothing to hand over")
         if dry:
             found = self._read_all()
@@ -104,11 +96,7 @@ class Mover:
         self._finish_all()
 
     def _await_others(self) -> None:
-        """Wait until the locks of other clients have run out, which go on with the old masters.
-
-        Raises:
-            CannotMove: they do not run out soon.
-        """
+        """Wait until the locks of other clients have expired, because those clients keep using the old masters."""
         locks = outlast(lambda: self.others(self._asked), self.say, self.sleep)
         if locks:
             left = any(self._is_begun(seen.marker, LEFT) for seen in self._read_all().values())
@@ -138,13 +126,12 @@ class Mover:
         return found
 
     def _check(self, name: str, marker: Marker | None, old: bool) -> None:
-        """Refuse a marker that contradicts this handover."""
         if marker is None or self._is_final(marker) or is_awaited(marker, self._successors):
             return
         if old and marker.masters == self._previous and marker.stage == FINAL:
             return
         if not old and marker.stage == LEFT and marker.successors == self._previous:
-            # By an earlier handover, which has ended since its successors are in use.
+            # It was left by an earlier handover, which has ended: its successors are in use.
             return
         if old and marker.stage == LEFT:
             if marker.masters == self._previous and marker.successors == self._successors:
@@ -156,14 +143,10 @@ class Mover:
         )
 
     def _is_final(self, marker: Marker | None) -> bool:
-        """Return whether a new master is final by a handover from the old list."""
         return has_moved(marker, self._previous, self._successors)
 
     def _is_begun(self, marker: Marker | None, *stages: str) -> bool:
-        """Return whether a marker has one of these stages and belongs to a handover between these two lists.
-
-        Markers of other lists, whose handovers have ended or were given up, count for nothing.
-        """
+        """Return True if a marker has one of these stages and belongs to a handover between these two lists."""
         if marker is None or marker.stage not in stages:
             return False
         if marker.stage == LEFT:
@@ -174,7 +157,7 @@ class Mover:
         """Choose the number of the handover: that of one that has begun, or a new one."""
         markers = [seen.marker for seen in found.values() if seen.marker is not None]
         known = [marker for marker in markers if marker.masters == self._previous and marker.stage in (FINAL, LEFT)]
-        # A marker from before the old masters became final is of an earlier handover between the same lists.
+        # A marker from before the old masters became final belongs to an earlier handover between the same lists.
         founded = max([marker.attempt for marker in known if marker.stage == FINAL], default=0)
         begun = [marker.attempt for marker in markers if self._is_begun(marker, PENDING, LEFT, FINAL)]
         begun = [number for number in begun if number > founded]
@@ -185,7 +168,7 @@ class Mover:
                 f"no master has a marker of {', '.join(self._previous)}: no client uses that list with this prefix; "
                 "name the masters as the clients do"
             )
-        # Masters whose clients raise max_ttl may differ in it.
+        # Their max_ttl may differ while clients raise it.
         if known:
             longest = max([marker.longest for marker in known])
             self._known = replace(known[0], max_ttl=longest, raised=0)
@@ -196,10 +179,10 @@ class Mover:
     # --- writing -------------------------------------------------------------------------------------
 
     def _begin(self) -> bool:
-        """Mark the masters that are only in the new list as pending; return whether a new master is final already.
+        """Mark the masters that are only in the new list as pending; return True if a new master is final already.
 
-        While no old master was left, a pending marker must be there before another mover can end the handover. So it is
-        written only within the time that a handover takes at least. Later it would be that of a master that may have
+        While no old master is left, the markers must be there before another mover could end the handover. So they are
+        written only within the shortest time that a handover takes. After that, a master without a marker may have
         forgotten that it was final.
         """
         for _ in range(TRIES):
@@ -212,7 +195,7 @@ class Mover:
             joining = [master for master in self._joining if master.name in found]
 
             def make_pending(master: Master, left: bool = left, within_ns: int | None = within_ns) -> Seen:
-                seen = found[master.name]  # noqa: B023 - it is used before the loop goes on
+                seen = found[master.name]  # noqa: B023 - it is used before the next turn of the loop
                 if self._is_begun(seen.marker, PENDING) and seen.keeps(PENDING, self.number):
                     return seen
                 marker = self._pending(master, seen, forgetful=left)
@@ -234,16 +217,14 @@ class Mover:
         return forgetful_copy(marker, seen.report, master.name, marker.wall) if forgetful else marker
 
     def _leave(self, master: Master) -> Seen:
-        """Mark an old master as left; return what it says then."""
-
         def wanted(seen: Seen) -> Marker | None:
             marker = seen.marker
             if self._is_final(marker) or self._is_ours_left(seen):
                 return None
             self._check(master.name, marker, True)
-            # The process of no master is "": a marker made here is that of a forgetful master.
+            # No master's process is "": a marker made here is that of a forgetful master.
             old = marker or replace(self._old_marker(), run_id="", master=master.name)
-            # A larger one that a client has just raised is not on all masters.
+            # A larger value that a client has just raised is not on all masters.
             agreed = self._old_marker().max_ttl
             old = replace(old, max_ttl=agreed, raised=old.longest if old.longest > agreed else 0)
             return left_marker(old, seen.report, self._successors, self.number)
@@ -251,7 +232,7 @@ class Mover:
         return self.markers.ensure(master, wanted, lambda _: LEFT_KEPT_MS)
 
     def _old_marker(self) -> Marker:
-        """Return a marker of the old list, whose options the markers of the handover take over."""
+        """Return a marker of the old list. The markers of the handover copy its options."""
         if self._known is None:
             raise CannotMove("no old master has a marker any more, and the handover has not ended")
         return self._known
@@ -265,7 +246,7 @@ class Mover:
         Begin again if a master has forgotten meanwhile that it was left.
         """
         while True:
-            # Of two movers to different lists, the one that is ahead on the first master goes on.
+            # Of two movers to different lists, only the one that is first on this master continues.
             first, *others = sorted(self._asked, key=lambda master: master.name)
             left = every([first], self._leave) | every(others, self._leave)
             acknowledged_ns = now_ns()
@@ -285,9 +266,10 @@ class Mover:
             self.say("a master has forgotten that it was left; beginning again")
 
     def _wait_ns(self, found: dict[str, Seen]) -> int:
-        """Return for how long locks may live that stand on old votes, with the time between two pulses.
+        """Return how long locks acquired with old votes may live, plus the time between two pulses.
 
-        That is the longest ttl in use, if enough masters that have forgotten nothing say it; else the longest ttl.
+        This is the longest ttl in use if enough masters that have forgotten nothing report it; otherwise the longest
+        ttl.
         """
         old = {master.name for master in self._asked}
         markers = [
@@ -300,17 +282,13 @@ class Mover:
         return ttl_ms * MILLISECOND + drift_ns(ttl_ms, self.drift_factor) + PULSES_NS
 
     def _shortest_wait_ns(self, found: dict[str, Seen]) -> int:
-        """Return how long any mover waits at least that has not read less than this one."""
+        """Return the shortest wait of any mover that has read at least as much as this one."""
         markers = [seen.marker for seen in found.values() if seen.marker is not None]
         horizons = [marker.horizon for marker in markers if marker.masters == self._previous]
         return min(horizons, default=0) * MILLISECOND + PULSES_NS
 
     def _finish_all(self) -> None:
-        """Make all new masters final that can be reached. Clients do the same for the others when these are back.
-
-        Raises:
-            CannotMove: too few are final for a quorum.
-        """
+        """Make all new masters final that can be reached. Clients do the same for the others later."""
         done, failed = each(self.new, self._finish)
         final = [name for name, seen in done.items() if self._is_final(seen.marker)]
         for name in done.keys() - set(final):
@@ -325,8 +303,6 @@ class Mover:
         self.say(f"final: {', '.join(sorted(final))}")
 
     def _finish(self, master: Master) -> Seen:
-        """Make a new master final, unless its marker belongs to something else."""
-
         def wanted(seen: Seen) -> Marker | None:
             marker = seen.marker
             if self._is_final(marker):

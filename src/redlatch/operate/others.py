@@ -1,8 +1,8 @@
 """Find the locks of other lock clients on masters: a handover would give their names to new holders.
 
-A program with redis-py's Lock, or with one of our drop-ins, knows nothing of the guard, so it goes on with the old
-master. Its keys are found by their values: a token as those clients write it. The tokens of our own clients have a
-label, and our other keys a NUL.
+Programs with redis-py's Lock, or with one of our drop-ins, ignore the guard and continue to use the old master. Their
+keys are recognized by the value: a token in the form of these clients. The tokens of our own clients have a label, and
+our other keys a NUL.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from redlatch.operate.locks import LONGEST_SCAN, TOGETHER, on_each
 from redlatch.votes.label import owner_of
 from redlatch.votes.said import shown
 
-# The most keys that a message names.
 MOST_NAMED = 10
 
-# For how many seconds locks are waited for, and how much later they are looked for again.
+# Seconds to wait for locks of other clients, and to add before the next look.
 LONGEST_WAIT, LATE = 60.0, 0.1
 
 OTHERS_CURE = (
@@ -35,7 +34,7 @@ OTHERS_CURE = (
     "more. --ignore KEY leaves out a key that is no lock"
 )
 
-# The longest value that may be a token. Longer ones are not read.
+# The longest value that may be a token.
 _LONGEST = 64
 
 # 32 hexadecimal digits (redis-py and the drop-ins), a UUID (pottery, aioredlock), 22 letters and digits (redlock-py).
@@ -51,8 +50,8 @@ class OtherLock:
 
     Attributes:
         key: in printable form.
-        master: the name of the master that has it.
-        left: for how many seconds it lives; None without a ttl.
+        master: the name of its master.
+        left: seconds until it expires; None without a ttl.
     """
 
     key: str
@@ -67,8 +66,7 @@ class OtherLock:
 def find_others(masters: Iterable[Master], ignored: Iterable[str] = ()) -> tuple[list[OtherLock], dict[str, Exception]]:
     """Return the locks of other clients on masters, and why some masters could not be searched, by name.
 
-    Args:
-        ignored: patterns of keys that are no locks, as for a shell.
+    `ignored` are shell patterns of keys that are no locks.
     """
     listed, ignored = list(masters), tuple(ignored)
     found, failed = on_each(listed, partial(_on_master, ignored=ignored))
@@ -84,11 +82,7 @@ def find_others(masters: Iterable[Master], ignored: Iterable[str] = ()) -> tuple
 def outlast(
     look: Callable[[], list[OtherLock]], say: Callable[[str], None], sleep: Callable[[float], None]
 ) -> list[OtherLock]:
-    """Wait until locks have run out, if that takes no longer than LONGEST_WAIT; return those that are left.
-
-    Args:
-        look: returns the locks.
-    """
+    """Wait until locks have expired, if that takes no longer than LONGEST_WAIT; return those that are left."""
     locks = look()
     longest = max([math.inf if lock.left is None else lock.left for lock in locks], default=0.0)
     if not 0.0 < longest <= LONGEST_WAIT:
@@ -99,14 +93,13 @@ def outlast(
 
 
 def named(locks: list[OtherLock]) -> str:
-    """Return the locks for a message, at most MOST_NAMED of them."""
     rest = len(locks) - MOST_NAMED
     listed = ", ".join(map(str, locks[:MOST_NAMED])) + (f" and {rest} more" if rest > 0 else "")
     return f"locks of other clients, which know nothing of the handover: {listed}"
 
 
 def _on_master(server: redis.Redis, ignored: tuple[str, ...]) -> dict[str, float | None]:
-    """Return the keys of a master that look like locks of other clients, each with the seconds that it lives."""
+    """Return the keys that look like locks of other clients, each with its ttl in seconds."""
     found: dict[str, float | None] = {}
     end = time.monotonic() + LONGEST_SCAN
     keys = iter(server.scan_iter(count=TOGETHER))
@@ -121,7 +114,7 @@ def _on_master(server: redis.Redis, ignored: tuple[str, ...]) -> dict[str, float
             name = shown(key.decode(errors="backslashreplace"))
             if _is_token(key, value) and not any(fnmatchcase(name, pattern) for pattern in ignored):
                 [left_ms] = _ask(server, "PTTL", [key])
-                # It may be gone meanwhile.
+                # It may have expired meanwhile.
                 if isinstance(left_ms, int) and left_ms != -2:
                     found[name] = None if left_ms < 0 else left_ms / 1000
     return found
@@ -134,11 +127,7 @@ def _is_token(key: bytes, value: Any) -> bool:
 
 
 def _ask(server: redis.Redis, command: str, keys: list[bytes]) -> list[Any]:
-    """Ask about each key in one round trip. A key of another type has an error as its answer.
-
-    Raises:
-        redis.exceptions.NoPermissionError: the right to the command is missing.
-    """
+    """Ask about each key in one round trip. The answer for a key of another type is an error."""
     pipe: Any = server.pipeline(transaction=False)
     with pipe:
         for key in keys:

@@ -1,4 +1,4 @@
-"""The command line of `redlatch top`: the locks that are held or waited for, again and again."""
+"""The command line of `redlatch top`: a live view of the locks that are held or waited for."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from redlatch.operate.command import console
 from redlatch.operate.held import master_option, seconds, states_of, urls_of, without_holder
 from redlatch.operate.locks import LockState
 
-# What tells one holder from the next: its owner, and the second in which it took the lock.
+# Identifies a holder: its owner, and the second in which it acquired the lock.
 Holders = frozenset[tuple[str, int]]
 
 
 class Watch:
-    """What was seen of the locks so far.
+    """Compares successive looks at the locks.
 
     Attributes:
-        changes: how often the holders of each lock had changed from one look to the next.
+        changes: how often the holders of each lock have changed between two looks.
     """
 
     def __init__(self) -> None:
@@ -32,11 +32,10 @@ class Watch:
         self._holders: dict[str, Holders] = {}
 
     def note(self, states: list[LockState], now: float) -> None:
-        """Record what a look has found at a time since 1970."""
         found = {state.name: _holders_of(state, now) for state in states}
         for name in found.keys() | self._holders.keys():
             before, after = self._holders.get(name), found.get(name, frozenset())
-            # A lock that becomes free has not changed its owner yet.
+            # A lock that becomes free has no new owner yet.
             if before is not None and after - before:
                 self.changes[name] += len(after - before)
             if name in found:
@@ -48,8 +47,8 @@ def _holders_of(state: LockState, now: float) -> Holders:
 
 
 def table_of(states: list[LockState], watch: Watch) -> Table:
-    """Return the table: the locks with most waiters first, then those with most changes."""
-    held = sum(map(bool, [state.holders for state in states]))
+    """Return the table: first the locks with most waiters, then those with most changes."""
+    held = sum(bool(state.holders) for state in states)
     title = "1 lock is held" if held == 1 else f"{held} locks are held"
     table = Table("lock", "kind", "held by", "for", "runs out in", "waiting", "changes", title=title)
     for state in sorted(states, key=lambda state: (-state.waiting, -watch.changes[state.name], state.name)):
@@ -77,7 +76,7 @@ def top(masters: tuple[str, ...], urls: tuple[str, ...], prefix: bytes, every: f
     """
     listed, watch = urls_of(masters, urls), Watch()
     out = console()
-    # Elsewhere `Live` writes nothing before its end.
+    # Without a terminal, `Live` writes nothing before its end.
     shown = Live(console=out, auto_refresh=False) if out.is_terminal else nullcontext()
     with shown as live:
         for look in itertools.count(1):
