@@ -6,8 +6,8 @@
     redlatch.metrics.prometheus(client)  # from now on prometheus_client shows its figures
     redlatch.metrics.otel(client)  # OpenTelemetry's exporters send them
 
-Both only read `Client.stats` when somebody scrapes or an exporter collects, so they cost the locks nothing. The labels
-have the groups of locks (``group=``) and the masters, and never a name of a lock. `docs/metrics.md` has all figures.
+Both only read `Client.stats` when Prometheus scrapes or an exporter collects, so the locks do no extra work. The labels
+are the groups of locks (``group=``) and the masters, never the name of a lock. `docs/metrics.md` has all figures.
 """
 
 from __future__ import annotations
@@ -29,12 +29,11 @@ def prometheus(client: Measured, group: str = "", registry: CollectorRegistry | 
     """Show the figures of a client in a registry of prometheus_client.
 
     Several clients of one registry are added up by group and master, and a counter keeps what a closed client has
-    counted. A master is up if it is up for all of them. The client is referred to weakly.
+    counted. A master is up if it is up for all of them. It keeps only a weak reference to the client.
 
     Args:
         client: a `Client` or an `AsyncClient`.
-        group: the name for the group of those locks that have none. Give each client another one to tell them apart.
-            Default "".
+        group: the group of locks that have none. Give each client a different one to tell them apart. Default "".
         registry: where to register the collector. Default `prometheus_client.REGISTRY`.
 
     Returns:
@@ -55,14 +54,14 @@ def otel(client: Measured, group: str = "", meter_provider: MeterProvider | None
 
     Several clients of one provider are added up, as for `prometheus`.
 
-    OpenTelemetry has no observable histogram. So each collection records the durations that are new since the last one,
-    each as a value within its bucket. That takes 7 us for a duration. If there are more than 20,000, it records a share
-    of them that has the same quantiles; the counter ``redlatch.lock.acquire.count`` stays exact.
+    OpenTelemetry has no observable histogram. So each collection records the durations since the last one, each as a
+    value within its bucket. That takes 7 us per duration. If there are more than 20,000, it records a share of them
+    that has the same quantiles; the counter ``redlatch.lock.acquire.count`` stays exact.
 
     Args:
         client: a `Client` or an `AsyncClient`.
-        group: the name for the group of those locks that have none. Default "".
-        meter_provider: whose meter to use. Default the global one, which may be set later.
+        group: the group of locks that have none. Default "".
+        meter_provider: provides the meter. Default the global one, which may be set later.
 
     Returns:
         An object whose `close`, or whose ``with``, ends the export.
@@ -85,13 +84,13 @@ def traced(
 def traced(lock: Any, *, names: bool = False, tracer_provider: TracerProvider | None = None) -> Any:
     """Give the acquire of a lock a span of OpenTelemetry: ``with traced(lock) as lock:``, or ``async with``.
 
-    The span is "acquire" with the group of the lock. It ends when the lock is won or not; the body is not in it. It has
-    the group, the outcome, and the class of an error. It never has the text of an error, because that has the name.
+    The span is named "acquire" and the group of the lock. It ends with the acquire and does not cover the body. It has
+    the group, the outcome, and the class of an error, but never its text, which contains the name of the lock.
 
     Args:
-        lock: of any kind.
-        names: whether the span has the name of the lock, as ``redlatch.lock.name``. Default False.
-        tracer_provider: whose tracer to use. Default the global one.
+        lock: a lock of any kind.
+        names: if True, the span has the name of the lock as ``redlatch.lock.name``. Default False.
+        tracer_provider: provides the tracer. Default the global one.
 
     Raises:
         ImportError: opentelemetry-api is missing; the extra "otel" has it.

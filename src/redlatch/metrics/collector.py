@@ -1,4 +1,4 @@
-"""The figures of clients for Prometheus, as a collector of prometheus_client."""
+"""A collector of prometheus_client for the figures of clients."""
 
 from __future__ import annotations
 
@@ -25,17 +25,16 @@ _lock = new_lock()
 
 
 class LockCollector(Collector):
-    """Collects the figures of all clients that a registry exports."""
+    """The figures of all clients that a registry exports."""
 
     def __init__(self) -> None:
         self.totals = Totals(_lock)
 
     def describe(self) -> Iterable[Metric]:
-        """Return the families without series, so that a registry can refuse other families of these names."""
+        """Return the families without series. The registry uses them to refuse other families of these names."""
         return [*[_family(figure, "group") for figure in LOCKS], *[_family(figure, "master") for figure in MASTERS]]
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the families with the series of now."""
         sums = self.totals.read()
         for figures, label, found in ((LOCKS, "group", sums.groups), (MASTERS, "master", sums.masters)):
             for figure in figures:
@@ -47,12 +46,6 @@ class LockCollector(Collector):
 
 
 def _family(figure: Figure, label: str) -> CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily:
-    """Return a family without series.
-
-    Args:
-        figure: its names.
-        label: "group" or "master".
-    """
     labels = [label, figure.label] if figure.label else [label]
     unit = "seconds" if figure.unit == "s" else ""
     if figure.kind == "histogram":
@@ -68,7 +61,6 @@ def _add(
     labels: list[str],
     value: Any,
 ) -> None:
-    """Add one series."""
     if isinstance(family, HistogramMetricFamily):
         bounds = [floatToGoString(bound) for bound in (*figure.bounds, math.inf)]
         family.add_metric(labels, list(zip(bounds, cumulated(figure, value), strict=True)), value.sum)
@@ -81,7 +73,6 @@ _collectors: weakref.WeakKeyDictionary[CollectorRegistry, LockCollector] = weakr
 
 
 def export(client: Measured, group: str, registry: CollectorRegistry | None) -> Export:
-    """Export a client; `redlatch.metrics.prometheus` describes it."""
     chosen = REGISTRY if registry is None else registry
     with _lock:
         collector = _collectors.get(chosen)
@@ -93,7 +84,7 @@ def export(client: Measured, group: str, registry: CollectorRegistry | None) -> 
 
 
 def _end(registry: weakref.ref[CollectorRegistry], collector: LockCollector, export: Export) -> None:
-    """End an export. With the last one of a registry, its collector goes."""
+    """End an export. The last one of a registry also removes its collector."""
     with _lock:
         last = collector.totals.end(export)
         chosen = registry()

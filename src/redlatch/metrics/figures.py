@@ -1,7 +1,4 @@
-"""The figures that are exported: their names in Prometheus and OpenTelemetry, their units and their meanings.
-
-Both exporters and the tests of the dashboard, the alerts and `docs/metrics.md` read this list.
-"""
+"""The exported figures. The tests of the dashboard, the alerts and `docs/metrics.md` also read this list."""
 
 from __future__ import annotations
 
@@ -14,10 +11,10 @@ from ..stats import Histogram
 
 Kind = Literal["counter", "gauge", "histogram"]
 
-# Why locks are lost. The series of each reason begins with 0, so that its first loss is an increase.
+# The series of each reason starts at 0, so that its first loss is an increase.
 REASONS = tuple([kind.value for kind in COUNTED])
 
-# The class of the error with which an acquire ends. "_OTHER" is the fallback of the semantic conventions.
+# The error class of each outcome. "_OTHER" is the fallback of the semantic conventions.
 ERRORS = {
     "busy": "LockBusy",
     "timeout": "LockTimeout",
@@ -31,14 +28,12 @@ class Figure:
     """One family of series.
 
     Attributes:
-        prometheus: the name in Prometheus. That of a counter is without the ending "_total".
+        prometheus: the name in Prometheus; for a counter without the ending "_total".
         otel: the name in OpenTelemetry.
-        kind: of the instrument.
-        unit: of UCUM.
-        meaning: one sentence.
-        parts: the attributes of `LockStats` or `MasterStats` that it shows, each with its value of the label.
-        label: the label that tells the parts apart; "" if there is one part only.
-        bounds: the upper bounds of the buckets of a histogram that are exported, in seconds.
+        unit: as in UCUM.
+        parts: the attributes of `LockStats` or `MasterStats` that it shows, by the value of the label.
+        label: the label that distinguishes the parts; "" if there is only one part.
+        bounds: the exported upper bounds of a histogram's buckets, in seconds.
     """
 
     prometheus: str
@@ -52,15 +47,11 @@ class Figure:
 
     @property
     def series(self) -> str:
-        """The name in Prometheus as queries spell it."""
+        """The name in queries of Prometheus."""
         return self.prometheus + "_total" if self.kind == "counter" else self.prometheus
 
     def values(self, stats: object) -> Iterator[tuple[str, Any]]:
-        """Yield the value of the label and the value of each series.
-
-        Args:
-            stats: a `LockStats` or a `MasterStats`.
-        """
+        """Yield the value of the label and the value of each series of a `LockStats` or a `MasterStats`."""
         for part, attribute in self.parts.items():
             value = getattr(stats, attribute)
             if isinstance(value, Mapping):
@@ -71,7 +62,7 @@ class Figure:
 
 
 def _bounds(first: int, last: int) -> tuple[float, ...]:
-    """Return the bounds of 2**first to 2**last us. The counts below and above them are added up."""
+    """Return the bounds from 2**first to 2**last us."""
     return Histogram.BOUNDS[first : last + 1]
 
 
@@ -212,7 +203,7 @@ MASTERS = (
 
 
 def cumulated(figure: Figure, histogram: Histogram) -> list[int]:
-    """Return how many durations are at most as long as each exported bound, and at last how many there are."""
+    """Return the number of durations up to each exported bound, then the number of all."""
     below, counts = 0, []
     for bound, count in zip(Histogram.BOUNDS, histogram.counts, strict=True):
         below += count

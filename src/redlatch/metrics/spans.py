@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SyncLock = TypeVar("SyncLock", bound="Lock | RLock | MultiLock")
 LoopLock = TypeVar("LoopLock", bound="AsyncLock | AsyncRLock | AsyncMultiLock")
 
-# The outcomes of acquires that raise. Another error, such as AlreadyHeld, is no outcome.
+# The outcomes of acquires that raise. Other errors, such as AlreadyHeld, are no outcomes.
 _OUTCOMES: tuple[tuple[type[BaseException], str], ...] = (
     (LockBusy, "busy"),
     (LockTimeout, "timeout"),
@@ -40,14 +40,6 @@ _OUTCOMES: tuple[tuple[type[BaseException], str], ...] = (
 
 
 class Acquiring:
-    """Makes the span of an acquire.
-
-    Args:
-        lock: of any kind, for threads or asyncio.
-        names: whether the span has the name of the lock.
-        provider: of the tracer; None is the global one.
-    """
-
     def __init__(self, lock: Any, names: bool, provider: TracerProvider | None) -> None:
         self._tracer = get_tracer("redlatch", __version__, provider)
         self._group: str = lock.group
@@ -60,7 +52,7 @@ class Acquiring:
     def span(self) -> Iterator[None]:
         """Run the body, which acquires the lock, in a span.
 
-        The texts of errors have the name of the lock, so the span has only their class.
+        The span has the class of an error, but not its text, which contains the name of the lock.
         """
         with self._tracer.start_as_current_span(
             f"acquire {self._group}".rstrip(),
@@ -78,7 +70,6 @@ class Acquiring:
 
 
 def _fail(span: Span, error: BaseException) -> None:
-    """Record in a span that the acquire has raised."""
     for kind, outcome in _OUTCOMES:
         if isinstance(error, kind):
             span.set_attribute("redlatch.lock.outcome", outcome)
@@ -100,7 +91,7 @@ class Traced(Generic[SyncLock]):
                 self._lock.__enter__()
                 won = True
         except BaseException as error:
-            # The end of the span has failed, or was interrupted. The caller has no lock then.
+            # The end of the span has failed or was interrupted, so the caller gets no lock.
             if won:
                 self._lock.__exit__(type(error), error, error.__traceback__)
             raise
@@ -126,7 +117,7 @@ class AsyncTraced(Generic[LoopLock]):
                 await self._lock.__aenter__()
                 won = True
         except BaseException as error:
-            # The end of the span has failed. The caller has no lock then.
+            # The end of the span has failed, so the caller gets no lock.
             if won:
                 await self._lock.__aexit__(type(error), error, error.__traceback__)
             raise

@@ -1,4 +1,4 @@
-"""The sums of the figures of several clients."""
+"""Sums of the figures of several clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..stats import LockStats, MasterStats, Stats, sum_of
 
 
 def new_lock() -> AbstractContextManager[Any]:
-    """Return a re-entrant lock for the sums of clients, which lives as long as the process.
+    """Return a re-entrant lock that lives as long as the process.
 
     A fork waits until it is free: in the child, no thread would ever release it.
     """
@@ -27,15 +27,14 @@ def new_lock() -> AbstractContextManager[Any]:
 
 
 class Measured(Protocol):
-    """What has figures: a `Client` or an `AsyncClient`."""
+    """A `Client` or an `AsyncClient`."""
 
-    def stats(self) -> Stats:
-        """Return the figures of now."""
+    def stats(self) -> Stats: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """The figures of several clients: those of each group, and those of each master by its address."""
+    """The figures of several clients by group, and by the address of a master."""
 
     groups: Mapping[str, LockStats]
     masters: Mapping[str, MasterStats]
@@ -45,8 +44,8 @@ class Export:
     """The export of the figures of one client; `prometheus` and `otel` return it.
 
     Args:
-        client: referred to weakly.
-        group: the name for the group of those locks that have none.
+        client: kept by a weak reference.
+        group: the group of locks that have none.
         ended: called with this object when it is closed.
     """
 
@@ -54,7 +53,7 @@ class Export:
         self._client = weakref.ref(client)
         self._group = group
         self._ended = ended
-        # What the client said last. It stands for a client that is gone.
+        # The latest figures of the client. They stay when it is gone.
         self._groups: Mapping[str, LockStats] = {group: LockStats()}
         self._masters: dict[str, MasterStats] = {}
 
@@ -67,20 +66,19 @@ class Export:
         self.close()
 
     def close(self) -> None:
-        """End the export. What the client has counted stays in the sums of the other clients. Closing twice is fine."""
+        """End the export. The counts of the client stay in the sums. Closing twice is harmless."""
         self._ended(self)
 
     def of(self, client: Measured) -> bool:
-        """Return whether this is the export of a client."""
         return self._client() is client
 
     @property
     def gone(self) -> bool:
-        """True if the client was collected."""
+        """True if the client was garbage-collected."""
         return self._client() is None
 
     def read(self) -> Sums:
-        """Return the figures of the client. If it is gone, they are its counters of the last time."""
+        """Return the figures of the client, or its last counters if it is gone."""
         client = self._client()
         if client is None:
             return Sums(self.left().groups, {})
@@ -90,22 +88,21 @@ class Export:
             _add(groups, name or self._group, figures)
         masters = {master.address: master for master in stats.masters}
         self._groups = groups
-        # A client that is closed knows no masters any more, but what it has counted stays.
+        # A closed client has no masters, but their counts stay.
         self._masters |= masters
         return Sums(groups, masters)
 
     def left(self) -> Sums:
-        """Return what stays of a client that is no longer exported: its counters."""
+        """Return the counters of a client that is no longer exported."""
         groups = {name: replace(figures, held=0, waiting=0) for name, figures in self._groups.items()}
         return Sums(groups, self._masters)
 
     def unseen(self, seen: Sums) -> list[MasterStats]:
-        """Return the masters that the client knew before, and that it does not see now."""
         return [master for address, master in self._masters.items() if address not in seen.masters]
 
 
 class Totals:
-    """Adds up the figures of clients. A counter never goes down, also when a client is closed or collected.
+    """Adds up the figures of clients. No counter decreases, even if a client is closed or garbage-collected.
 
     Args:
         lock: guards the sums. It is re-entrant, because a finalizer may close an export while its thread reads.
@@ -117,29 +114,22 @@ class Totals:
         self._left = Sums({}, {})
 
     def add(self, client: Measured, group: str, ended: Callable[[Export], object]) -> Export:
-        """Count a client from now on.
-
-        Args:
-            client, group, ended: as for `Export`.
+        """Add the figures of a client from now on.
 
         Raises:
-            ConfigurationError: it is counted already.
+            ConfigurationError: the client was added already.
         """
         with self._lock:
             if any([export.of(client) for export in self._exports]):
                 raise ConfigurationError("the figures of this client are exported already: close that export first")
-            # Also without a scrape: a program that makes many clients must not fill the memory.
+            # Do this without scrapes, too: a program that makes many clients must not fill the memory.
             self._keep_the_gone()
             export = Export(client, group, ended)
             self._exports.append(export)
             return export
 
     def end(self, export: Export) -> bool:
-        """Count a client no longer, and keep what it has counted.
-
-        Returns:
-            Whether no client is left.
-        """
+        """Remove a client but keep its counts; return True if no client is left."""
         with self._lock:
             if export in self._exports:
                 export.read()
@@ -147,7 +137,7 @@ class Totals:
             return not self._exports
 
     def read(self) -> Sums:
-        """Return the sums. Those of a gauge are of the clients that are still there."""
+        """Return the sums. Gauges count only clients that still exist."""
         with self._lock:
             self._keep_the_gone()
             groups = dict(self._left.groups)
@@ -161,19 +151,18 @@ class Totals:
                 for master in sums.masters.values():
                     _add_master(masters, master)
             for master in unseen:
-                # Only its counters: it neither changes whether the master is up nor shows a master that nobody sees.
+                # Add only its counters: it changes no state of a master, and adds no master that no client has now.
                 if master.address in masters:
                     _add_master(masters, replace(master, voting=True, kept_out=0.0))
             return Sums(groups, masters)
 
     def _keep_the_gone(self) -> None:
-        """Take the clients out that were collected."""
         for export in list(self._exports):
             if export.gone:
                 self._keep(export)
 
     def _keep(self, export: Export) -> None:
-        """Take a client out, unless it is out, and add what it has counted to what is left of others."""
+        """Remove a client, if it is still there, and keep its counts."""
         if export not in self._exports:
             return
         self._exports.remove(export)
@@ -187,12 +176,11 @@ class Totals:
 
 
 def _add(groups: dict[str, LockStats], name: str, figures: LockStats) -> None:
-    """Add the figures of a group."""
     groups[name] = LockStats(**sum_of([groups[name], figures])) if name in groups else figures
 
 
 def _add_master(masters: dict[str, MasterStats], master: MasterStats) -> None:
-    """Add what a client knows of a master. It is up if it is up for all clients."""
+    """Add a client's figures of a master. The master is up if it is up for all clients."""
     known = masters.get(master.address)
     if known is None:
         masters[master.address] = master
