@@ -1,7 +1,6 @@
 """For tests of code that uses redlatch: clients without a server, and real masters on this machine.
 
-The names are imported at their first use (PEP 562), because the pytest plugin is in this package: pytest imports it in
-every run, also in those that use no lock.
+The names are imported on first use (PEP 562): pytest imports this package for its plugin in every run.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ __all__ = [
 ]
 
 
-# A type checker that sees this function accepts every name.
+# A type checker would accept every name if it saw this function.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:

@@ -1,8 +1,7 @@
-"""Empty masters between two tests, without the outage that a flush of several masters costs.
+"""Empty masters between two tests, without the outage that a flush of several masters causes.
 
-After FLUSHALL of several masters no client can tell whether they hold nothing, or have forgotten what they held: all
-markers are gone at once in both cases. So clients that knew them keep all of them out for `max_ttl`. There is no safe
-rule that lets them vote earlier. `clear` leaves the markers, so the masters have forgotten nothing.
+FLUSHALL of several masters deletes all markers at once, as a loss of their memory does. So clients that knew the
+masters quarantine all of them for `max_ttl`, and no safe rule lets them vote earlier. `clear` keeps the markers.
 """
 
 from __future__ import annotations
@@ -13,18 +12,17 @@ import redis
 
 from ..guard.marker import MARKER
 
-# How many keys one command asks for or removes.
 TOGETHER = 1000
 
 
 def clear(urls: Iterable[str]) -> None:
-    """Remove all keys of masters but the guard's markers, with their locks, whoever holds them.
+    """Remove all keys of masters except the guard's markers. This includes all locks, of any holder.
 
-    Call it between two tests. Clients stay connected and go on at once. A lock that was held is lost, as if its key had
+    Call it between two tests. Clients stay connected and continue at once. Held locks are lost, as if their keys had
     been deleted by hand.
 
     Args:
-        urls: of the masters, as for a client; each may name a database.
+        urls: the URLs of the masters, as for a client; each may name a database.
 
     Raises:
         redis.RedisError: a master cannot be reached, or refuses.

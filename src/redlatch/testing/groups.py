@@ -5,8 +5,8 @@
     with redlatch.testing.sentinels(groups=3) as urls:
         client = redlatch.Client(urls)
 
-One fleet of `embedded` has the masters and the replicas, a second one has the sentinels. The time limits of the
-sentinels are short, so that a fail-over takes seconds.
+One fleet of `embedded` has the masters and the replicas, another the sentinels. The sentinels have short time limits,
+so that a fail-over takes seconds.
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ from redlatch.testing.embedded import DEFAULTS, Directives, Masters, Server, fin
 
 __all__ = ["Sentinels", "sentinels"]
 
-# Seconds between two looks at the state of servers.
 LOOK_SECONDS = 0.01
 
-# Seconds to wait for the answer of a server that may be paused.
+# Timeout for an answer, in seconds: a server may be paused.
 ANSWER_TIMEOUT = 1.0
 
-# Seconds within which a fail-over must begin, or end. Sentinel repeats one that failed.
+# Seconds for a fail-over to begin, or to end. Sentinel repeats one that failed.
 FAILOVER_TIMEOUT = 60.0
 
 
@@ -57,12 +56,12 @@ def sentinels(
         server: the server program. Default None: the result of `find_server`.
         config: further directives of the masters and replicas, as for `masters`.
         sentinel_config: the same for the sentinels.
-        down_after: seconds without an answer after which a sentinel takes a server for down. Default 0.5.
+        down_after: seconds without an answer until a sentinel considers a server down. Default 0.5.
         failover_timeout: Sentinel's failover-timeout, in seconds. Default 2.
         startup_timeout: seconds within which all replicas and sentinels must be ready. Default 30.
 
     Returns:
-        A context manager that yields one URL for each group; its methods act on the present master of a group.
+        A context manager that yields one URL for each group; its methods act on the current master of a group.
 
     Raises:
         ConfigurationError: an argument is invalid, or no server program was found.
@@ -84,7 +83,7 @@ class Sentinels:
     A method that takes a group counts from 0.
 
     Attributes:
-        servers: the fleet of the masters and replicas, group by group. The first of each group begins as its master.
+        servers: the fleet of the masters and replicas, group by group. The first of each group starts as its master.
         sentinels: the fleet of the sentinels.
     """
 
@@ -163,9 +162,9 @@ class Sentinels:
                 self.servers.start(index)
 
     def failover(self, group: int) -> int:
-        """Have the sentinels fail a group over (SENTINEL FAILOVER), and return the index of the former master.
+        """Start a fail-over of a group (SENTINEL FAILOVER), and return the index of the former master.
 
-        It returns when a sentinel has begun; `await_other` waits for the new master.
+        It returns when the fail-over has begun; `await_other` waits for the new master.
         """
         index = self.master(group)
         wait_until(lambda: self._begins_failover(group), FAILOVER_TIMEOUT, "no sentinel begins the fail-over")
@@ -214,7 +213,6 @@ class Sentinels:
         self._running.close()
 
     def _directives(self, urls: list[str]) -> dict[str, list[str]]:
-        """Return the configuration of the sentinels."""
         lines = []
         for group in range(self._groups):
             name, port = name_of(group), port_of(urls[self.members(group)[0]])
@@ -226,7 +224,6 @@ class Sentinels:
         return usual | self._config | {"sentinel": lines}
 
     def _knows_all(self, url: str, group: int) -> bool:
-        """Return whether a sentinel knows the replicas of a group and all other sentinels."""
         with connected(url) as sentinel:
             state = sentinel.sentinel_master(name_of(group))
         replicas = len(self.members(group)) - 1
@@ -234,7 +231,7 @@ class Sentinels:
 
     def _begins_failover(self, group: int) -> bool:
         for url in self.sentinels.urls:
-            # A sentinel refuses while the last fail-over has not ended.
+            # A sentinel refuses until the last fail-over has ended.
             with contextlib.suppress(redis.RedisError), connected(url) as sentinel:
                 return bool(sentinel.execute_command("SENTINEL FAILOVER", name_of(group)))
         return False
@@ -244,18 +241,16 @@ class Sentinels:
 
 
 def name_of(group: int) -> str:
-    """Return the name by which the sentinels know a group."""
     return f"group{group}"
 
 
 def port_of(url: str) -> int:
-    """Return the port of an embedded server's URL."""
     return int(url.rpartition(":")[2])
 
 
 @contextlib.contextmanager
 def connected(url: str) -> Iterator[Any]:
-    """Yield a redis-py client of one server, whatever certificate it has."""
+    """Yield a redis-py client of one server. It accepts any certificate."""
     options: dict[str, Any] = {"socket_timeout": ANSWER_TIMEOUT, "decode_responses": True, "retry": None}
     if url.startswith("rediss"):
         options |= {"ssl_cert_reqs": "none", "ssl_check_hostname": False}
@@ -264,11 +259,6 @@ def connected(url: str) -> Iterator[Any]:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float, problem: str) -> None:
-    """Wait until a condition is true.
-
-    Raises:
-        TimeoutError: it is not true after `seconds`.
-    """
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -283,12 +273,11 @@ def _has_synchronized(url: str) -> bool:
 
 def _of_servers(config: Directives | None) -> dict[str, list[str]]:
     """Return the directives of masters and replicas. A replica logs in to its master as a client does."""
-    # By default a master waits for 5 s, so that one transfer serves several replicas.
+    # By default a master waits 5 s, so that one transfer serves several replicas.
     given = {"repl-diskless-sync-delay": ["0"]} | _lists(config)
     return {"masterauth": given.get("requirepass", [""])} | given
 
 
 def _lists(config: Directives | None) -> dict[str, list[str]]:
-    """Return directives with a list of values each."""
     given = (config or {}).items()
     return {name.lower(): [value] if isinstance(value, str) else list(value) for name, value in given}

@@ -1,9 +1,8 @@
 """The process that owns one fleet of embedded masters, and the link to it.
 
-The keeper is the parent process of the masters and owns their folder. It runs as a program
-(``python -I -S keeper.py PARENT_PID FOLDER``) on the standard library alone, so it starts in about 20 ms. It makes no
-decisions: it executes one-line JSON commands from stdin, and reports every change of a master on stdout, expected or
-not. `Link` is the other end, used by `embedded`.
+The keeper is the parent process of the masters and owns their folder. It runs as a program (``python -I -S keeper.py
+PARENT_PID FOLDER``) on the standard library alone, so it starts in about 20 ms. It executes one-line JSON commands from
+stdin, and reports every change of a master on stdout. `Link` is the other end, used by `embedded`.
 
 Commands:  {"start": index, "argv": [program, config path], "folder": path, "config": text, or null to keep it}
            {"signal": index, "numbers": [...]}
@@ -37,7 +36,7 @@ from typing import Any
 PR_SET_PDEATHSIG = 1
 PARENT_CHECK_SECONDS = 1.0
 
-# Seconds within which the keeper must accept a command, or end.
+# Timeout for a command, and for the end of the keeper, in seconds.
 REPLY_TIMEOUT = 15.0
 
 
@@ -45,9 +44,8 @@ class Link:
     """The parent's end of the connection to the keeper.
 
     Attributes:
-        folder: the fleet's folder.
         owner: the id of the process that started the keeper, 0 before `start`. No other process may use the link.
-        pending: the beginning of a report whose end has not arrived yet.
+        pending: the beginning of an incomplete report.
     """
 
     def __init__(self, folder: str) -> None:
@@ -58,18 +56,16 @@ class Link:
         self.process: subprocess.Popen[bytes]
 
     def start(self) -> None:
-        """Start the keeper. The keeper creates the folder, and removes it at its end."""
+        """Start the keeper. It creates the folder, and removes it at its end."""
         self.owner = os.getpid()
         command = [sys.executable, "-I", "-S", __file__, str(self.owner), self.folder]
         self.socket, theirs = socket.socketpair()
         with theirs:
             pipe = theirs.fileno()
-            # Give the keeper its own session. Ctrl-C in the terminal then signals only this process, and the masters
-            # keep running while this process handles it.
+            # Start it in its own session, so that a Ctrl-C signals only this process, and the masters keep running.
             self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd="/", start_new_session=True)
 
     def send(self, **command: object) -> None:
-        """Send the keeper a command."""
         self.socket.settimeout(REPLY_TIMEOUT)
         self.socket.sendall(json.dumps(command).encode() + b"\n")
 
@@ -98,8 +94,7 @@ class Link:
         """
         with self.socket:
             if self.owner != os.getpid():
-                # The keeper is no child of this forked process. The poll finds that out, so Popen's finalizer keeps
-                # quiet about it.
+                # The keeper is no child of this forked process. After this poll, Popen's finalizer does not warn.
                 self.process.poll()
                 return
             # The keeper may have ended already.
@@ -108,7 +103,7 @@ class Link:
                 self.send(quit=True)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(REPLY_TIMEOUT)
-        # This has an effect only if the keeper hangs. The kernel then kills its masters.
+        # This matters only if the keeper hangs. The kernel then kills its masters.
         self.process.kill()
         self.process.wait()
         # The folder still exists only if the keeper was killed.
@@ -116,13 +111,11 @@ class Link:
 
 
 class Keeper:
-    """Start, signal, reap and finally end the masters of one fleet.
+    """Starts, signals, reaps and finally ends the masters of one fleet.
 
     Attributes:
-        parent: the process id of the parent.
-        folder: the fleet's folder.
         masters: the index of each master by process id, for every child not reaped yet.
-        pending: the beginning of a command whose end has not arrived yet.
+        pending: the beginning of an incomplete command.
     """
 
     def __init__(self, parent: int, folder: str) -> None:
@@ -131,8 +124,7 @@ class Keeper:
         self.masters: dict[int, int] = {}
         self.pending = b""
         self.set_death_signal = find_death_signal()
-        # A signal only wakes the select in `turn`. The masters would inherit SIG_IGN, so the handlers do nothing
-        # instead.
+        # A signal only wakes the select in `turn`. The handlers do nothing; the masters would inherit SIG_IGN.
         self.wakeup, write_end = os.pipe()
         os.set_blocking(self.wakeup, False)
         os.set_blocking(write_end, False)
@@ -143,7 +135,6 @@ class Keeper:
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
     def run(self) -> None:
-        """Serve until the fleet is to end, then remove its processes and its folder."""
         os.mkdir(self.folder, 0o700)
         try:
             while self.turn():
@@ -169,7 +160,7 @@ class Keeper:
         return bool(chunk) and all(self.obey(json.loads(line)) for line in lines)
 
     def obey(self, command: dict[str, Any]) -> bool:
-        """Execute one command; return False for the last one."""
+        """Execute a command; return False for the last one."""
         if "start" in command:
             self.start(command["start"], command["argv"], command["folder"], command["config"])
         elif "signal" in command:
@@ -180,7 +171,7 @@ class Keeper:
         return "quit" not in command
 
     def start(self, index: int, argv: list[str], folder: str, config: str | None) -> None:
-        """Start one master; write its configuration only if `config` is given."""
+        """Start one master; write its configuration if `config` is given."""
         os.makedirs(folder, mode=0o700, exist_ok=True)
         if config is not None:
             with open(os.open(argv[1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
@@ -209,7 +200,6 @@ class Keeper:
             os._exit(127)
 
     def reap(self) -> None:
-        """Report the masters that ended, stopped or continued since the last call."""
         for pid, index in list(self.masters.items()):
             changed, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
             if not changed:
@@ -221,7 +211,6 @@ class Keeper:
                 report(index=index, pid=None, status=os.waitstatus_to_exitcode(status))
 
     def end(self) -> None:
-        """Kill every master, wait until it is gone and remove the folder."""
         for pid in self.masters:
             # SIGKILL also ends stopped processes.
             os.kill(pid, signal.SIGKILL)
@@ -231,10 +220,7 @@ class Keeper:
 
 
 def find_death_signal() -> Callable[[], object]:
-    """Return the function by which a master asks to be killed when the keeper dies.
-
-    The function calls prctl on Linux, and does nothing elsewhere.
-    """
+    """Return the function by which a master asks to be killed when the keeper dies. It does nothing outside Linux."""
     if sys.platform == "linux":
         try:
             import ctypes
@@ -248,7 +234,7 @@ def find_death_signal() -> Callable[[], object]:
 
 
 def report(**what: int | None) -> None:
-    """Send the parent one report. One line is one write, so no line is ever split."""
+    """Send a report to the parent. One line is one write, so no line is split."""
     os.write(1, json.dumps(what).encode() + b"\n")
 
 

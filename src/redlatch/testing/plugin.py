@@ -1,7 +1,7 @@
 """The pytest plugin: fixtures with clients in memory, and with real masters on this machine.
 
-pytest finds it when redlatch is installed. It is imported in every run, so it imports nothing else of redlatch until a
-test asks for a fixture. ``-p no:redlatch.testing.plugin`` turns it off.
+pytest imports it in every run, so it imports nothing else of redlatch until a test asks for a fixture. ``-p
+no:redlatch.testing.plugin`` disables it.
 """
 
 from __future__ import annotations
@@ -15,20 +15,18 @@ if TYPE_CHECKING:
     from redlatch import Client
     from redlatch.testing import AsyncMemoryClient, MemoryClient
 
-# The setting in pytest's configuration, and its default.
 SETTING = "redlatch_masters"
 COUNT = 3
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the setting to pytest's configuration."""
     text = f"how many masters the fixtures of redlatch have (default {COUNT})"
     parser.addini(SETTING, text, default=str(COUNT))
 
 
 @pytest.fixture(scope="session")
 def _redlatch_running(pytestconfig: pytest.Config) -> Iterator[list[str]]:
-    """Run real masters from their first use to the end of the session; with pytest-xdist, each process has its own."""
+    """Run real masters from first use to the end of the session. With pytest-xdist, each process has its own."""
     from redlatch.testing import masters
 
     with masters(_count(pytestconfig)) as urls:
@@ -37,10 +35,10 @@ def _redlatch_running(pytestconfig: pytest.Config) -> Iterator[list[str]]:
 
 @pytest.fixture
 def redlatch_masters(_redlatch_running: list[str]) -> Iterator[list[str]]:
-    """Return the URLs of real masters on this machine. After the test, all locks on them are removed.
+    """Return the URLs of real masters on this machine. All locks on them are removed after the test.
 
-    All tests of a session share them. They need a server program: ``redlatch[testing]`` has one, and a valkey-server or
-    redis-server on PATH will do.
+    All tests of a session share them. They need a server program: the one of ``redlatch[testing]``, or a valkey-server
+    or redis-server on PATH.
     """
     from redlatch.testing import clear
 
@@ -59,7 +57,7 @@ def redlatch_client(redlatch_masters: list[str]) -> Iterator[Client]:
 
 @pytest.fixture
 def redlatch_memory(pytestconfig: pytest.Config) -> Iterator[MemoryClient]:
-    """Return a client in memory, with masters and a time of its own: a `Client` without a server."""
+    """Return a client in memory, with its own masters and time: a `Client` without a server."""
     from redlatch.testing import MemoryClient
 
     with MemoryClient(_count(pytestconfig)) as client:
@@ -68,17 +66,16 @@ def redlatch_memory(pytestconfig: pytest.Config) -> Iterator[MemoryClient]:
 
 @pytest.fixture
 def redlatch_async_memory(redlatch_memory: MemoryClient) -> Iterator[AsyncMemoryClient]:
-    """Return a client in memory for asyncio: another process on the masters, and in the time, of `redlatch_memory`."""
+    """Return a client in memory for asyncio: like another process with the masters and time of `redlatch_memory`."""
     from redlatch.testing import AsyncMemoryClient
 
     client = AsyncMemoryClient(redlatch_memory.memory)
     yield client
-    # The event loop of the test may have ended.
+    # The event loop of the test may be closed already.
     client.drop()
 
 
 def _count(config: pytest.Config) -> int:
-    """Return how many masters to have."""
     given = str(config.getini(SETTING))
     if not given.isdecimal() or int(given) < 1:
         raise pytest.UsageError(f"{SETTING}: a number from 1 on is needed, got {given!r}")

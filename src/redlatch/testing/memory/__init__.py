@@ -1,1 +1,1 @@
-"""Clients on masters in memory, whose time is virtual: `redlatch.testing` has their public names."""
+"""Clients on masters in memory, with virtual time. `redlatch.testing` has the public names."""

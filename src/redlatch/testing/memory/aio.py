@@ -28,7 +28,7 @@ class TaskMemoryDriver(MemoryDriver):
     """Runs calls in the tasks that make them.
 
     Attributes:
-        home: the event loop, once the client was used.
+        home: the event loop; None before the first use.
     """
 
     def __init__(self, memory: MemoryMasters, *args: Any) -> None:
@@ -38,23 +38,20 @@ class TaskMemoryDriver(MemoryDriver):
         self._watch: IdleWatch | None = None
 
     def stands_for(self, owner: object) -> None:
-        """Do nothing: no event loop keeps this driver alive."""
+        """No event loop keeps this driver alive."""
 
     def acquire(self, hold: Hold, ttl_ms: int, timeout: float | None, lock: Any) -> Coroutine[Any, Any, bool]:
-        """Claim a hold and try to win its lock; as `redlatch.drivers.aio.Driver.acquire`."""
         ticket = object() if hold.entered is None else lock._ticket()
         return _named("acquire", self.run(self.acquiring(hold, ttl_ms, timeout), hold, ticket, lock))
 
     def release(self, hold: Hold, ttl_ms: int) -> Coroutine[Any, Any, Any]:
-        """Release a held lock and wait for the answer."""
         return _named("release", self.run(self.releasing(hold, ttl_ms), hold))
 
     def release_nowait(self, hold: Hold, released_lock: object) -> Coroutine[Any, Any, Any]:
-        """Release a held lock without waiting."""
         return _named("release", self.run(self.releasing_nowait(hold, released_lock), hold))
 
     async def run(self, steps: Steps, hold: Hold | None = None, ticket: object = None, lock: Any = None) -> Any:
-        """Perform the effects of an iterator of `quorum`; return its answer, or whether an acquire has won.
+        """Perform the effects of an iterator of `quorum`; return its answer, or True if an acquire succeeded.
 
         The arguments are those of `redlatch.drivers.aio.Driver.run`.
         """
@@ -78,15 +75,13 @@ class TaskMemoryDriver(MemoryDriver):
         return won
 
     async def connect(self, all_of_them: bool = False) -> None:
-        """Dial every master, and wait for all: in virtual time that costs nothing."""
+        """Dial every master, and wait for all of them: that takes only virtual time."""
         await self._perform(self._connecting())
 
     async def close(self, release: bool = False, drain_ns: int | None = None) -> None:
-        """Undo what is under way, then close every connection."""
         await self._perform(self._closing(release, drain_ns))
 
     async def sleep(self, ns: int) -> None:
-        """Wait for some time."""
         until_ns = self._clock.now() + ns
         self._timeline.note_timeout(until_ns)
         await self._perform(iter_wait(Wait(bool, until_ns)))
@@ -119,7 +114,7 @@ class TaskMemoryDriver(MemoryDriver):
             timeline.report()
 
     def _watch_here(self) -> IdleWatch:
-        """Return what watches the running loop.
+        """Return the watch of the running loop.
 
         Raises:
             WrongLoop: the client was first used in another event loop.
@@ -135,7 +130,7 @@ class TaskMemoryDriver(MemoryDriver):
     # --- in the loop's thread ------------------------------------------------------------------------------
 
     def attend(self) -> None:
-        """Do what is due for held locks. If another thread moves the time, it waits until the loop has done it."""
+        """Do what is due for held locks. A thread that moves the time waits until the loop has done it."""
         if self._is_elsewhere():
             self.due_ns = UNBOUNDED
             self._timeline.parties.go_on(self._thread)
@@ -144,14 +139,12 @@ class TaskMemoryDriver(MemoryDriver):
             super().attend()
 
     def learn(self) -> None:
-        """Find out in the event loop which held locks are lost."""
         if self._is_elsewhere():
             self._post(_learn)
         else:
             super().learn()
 
     def report(self) -> None:
-        """Report lost locks in the event loop."""
         if not self.has_reports():
             return
         if self._is_elsewhere():
@@ -160,13 +153,13 @@ class TaskMemoryDriver(MemoryDriver):
             super().report()
 
     def attend_late(self) -> None:
-        """Attend because another thread has moved the time."""
+        """Attend in the loop's thread, after another thread has moved the time."""
         with self._timeline.monitor:
             self.attend()
             self._timeline.parties.go_out(self._thread)
 
     def _is_elsewhere(self) -> bool:
-        """Return whether another thread runs the loop of this client now."""
+        """Return True if another thread now runs the loop of this client."""
         return self.home is not None and self.home.is_running() and self.home is not running_loop()
 
     def _post(self, call: Callable[[weakref.ref[TaskMemoryDriver]], None]) -> None:
@@ -175,13 +168,11 @@ class TaskMemoryDriver(MemoryDriver):
 
 
 def _named(call: str, coroutine: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
-    """Give a coroutine the name that Python's warning of a forgotten await shows."""
     coroutine.__qualname__ = f"AsyncLock.{call}"  # type: ignore[attr-defined]
     return coroutine
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the event loop that runs in this thread, or None."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -212,16 +203,16 @@ class AsyncMemoryClient(MemoryControl, AsyncClient):
     """An `AsyncClient` without a server: its masters are in memory, and its time is virtual.
 
     It has all calls, locks and errors of an `AsyncClient`. Time stands still while your code runs. It jumps when all
-    tasks that use the client wait for something, so a timeout takes no real time. It takes part in no I/O: a test needs
-    some milliseconds.
+    tasks that use the client wait for something, so a timeout takes no real time. It does no I/O: a test takes some
+    milliseconds.
 
     Args:
-        masters: how many masters there are, 1 to 15; or the `memory` of another client, to be another process with
-            the same masters and the same time. Default 3.
+        masters: the number of masters, 1 to 15; or the `memory` of another client, to act as another process with the
+            same masters and the same time. Default 3.
         options: as for `AsyncClient`.
 
     Attributes:
-        memory: the masters, to give them to another client.
+        memory: the masters, which can be passed to another client.
 
     Raises:
         ConfigurationError, TypeError: an argument is invalid; the message names it.
@@ -239,12 +230,12 @@ class AsyncMemoryClient(MemoryControl, AsyncClient):
         return partial(TaskMemoryDriver, self.memory)
 
     async def advance(self, seconds: float) -> None:
-        """Wait for some virtual time, which takes no real time if all other tasks wait, too.
+        """Wait for some virtual time. It takes no real time if all other tasks also wait.
 
         Meanwhile keys expire, renewals happen and losses are reported, each at its time.
 
         Args:
-            seconds: how long.
+            seconds: the virtual time to wait.
 
         Raises:
             ConfigurationError, TypeError: the number is negative, or no number.
@@ -252,5 +243,5 @@ class AsyncMemoryClient(MemoryControl, AsyncClient):
         await self._driver.sleep(int((seconds_of("seconds", seconds) or 0.0) * SECOND))
 
     def drop(self) -> None:
-        """Close the client at once, without an event loop. Locks stay on the masters until their ttl is over."""
+        """Close the client at once, without an event loop. Locks stay on the masters until their ttl expires."""
         self._driver.drop()

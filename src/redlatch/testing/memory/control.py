@@ -1,4 +1,4 @@
-"""What a test does to the masters in memory beside its client: lose a lock, hold a name, break the quorum."""
+"""Calls for tests, beside those of a client: lose a lock, hold a name, break the quorum."""
 
 from __future__ import annotations
 
@@ -23,20 +23,19 @@ from redlatch.testing.memory.masters import MemoryMasters
 from redlatch.votes.commands import FULL_TEXT
 from redlatch.votes.label import label_of
 
-# What `holder` says of those who hold a name for a test.
+# The owner of names that are held for a test.
 SOMEBODY = "somebody else"
 
 
 class Held:
-    """A name that somebody else holds for a test; `hold` makes it. The end of a ``with`` releases it.
+    """A name that another holder has for a test; `hold` makes it. The end of a ``with`` releases it.
 
     Args:
-        memory: the masters.
-        client: the other client.
-        lock: its lock, which is held.
+        client: the client of the other holder.
+        lock: its held lock.
 
     Attributes:
-        name: the name that is held.
+        name: the held name.
     """
 
     def __init__(self, memory: MemoryMasters, client: Any, lock: Any) -> None:
@@ -50,11 +49,11 @@ class Held:
         return f"<{type(self).__name__} {self._lock!r}>"
 
     def remaining(self) -> float:
-        """Return for how many seconds more it is held; 0.0 if its ttl is over."""
+        """Return the seconds until it expires; 0.0 if its ttl is over."""
         return float(self._lock.remaining())
 
     def release(self) -> None:
-        """Release the name; waiters get it at once. A later call changes nothing, nor does one after the ttl."""
+        """Release the name; waiters get it at once. Later calls change nothing, and neither does one after the ttl."""
         if self in self._memory.held:
             self._memory.held.discard(self)
             if self.remaining():
@@ -71,10 +70,10 @@ class Held:
 
 
 class MemoryControl(BaseClient):
-    """The part of a client in memory that both faces share.
+    """The part of a client in memory that is the same for threads and asyncio.
 
     Attributes:
-        memory: the masters, to give them to another client.
+        memory: the masters, which can be passed to another client.
     """
 
     memory: MemoryMasters
@@ -84,15 +83,15 @@ class MemoryControl(BaseClient):
     _implementation = staticmethod(partial(Implementation, "python"))
 
     def hold(self, name: str | bytes, ttl: float | None = None, *, owner: str = SOMEBODY) -> Held:
-        """Have somebody else, in another process, hold a name that is free: a plain lock.
+        """Let another holder acquire a free name as a plain lock, like another process.
 
         Args:
             name: the name, as for `lock`.
-            ttl: for how long, in seconds of virtual time. Default None: until it is released.
-            owner: whose lock it is, as `holder` says. Default "somebody else".
+            ttl: seconds of virtual time. Default None: until it is released.
+            owner: the owner that `holder` reports. Default "somebody else".
 
         Returns:
-            What releases it.
+            An object that releases it.
 
         Raises:
             LockBusy: the name is not free.
@@ -109,15 +108,15 @@ class MemoryControl(BaseClient):
         return Held(self.memory, stranger, lock)
 
     def lose(self, lock: BaseLock | BaseMultiLock | BaseRLock[Any] | str | bytes) -> None:
-        """Have all masters forget that a lock is held, as after a loss of their memory. Its name is free then.
+        """Let all masters forget that a lock is held, as after a loss of their memory. Then its name is free.
 
-        The holder learns it as from real masters: at once if it asks for that by `on_lost`, `lost` or `cancel_on_loss`;
-        otherwise by its next `extend` or `release`, or by the next renewal, which is due a third of the ttl after the
-        last one. No time passes meanwhile.
+        The holder notices it as with real masters: at once if it uses `on_lost`, `lost` or `cancel_on_loss`; otherwise
+        by its next `extend` or `release`, or by the next renewal, a third of the ttl after the last one. No time passes
+        meanwhile.
 
         Args:
-            lock: a lock of any kind that is held; for a re-entrant one, by the calling thread or task. A name stands
-                for all holders of it, of any client with the prefix of this one.
+            lock: a held lock of any kind; a re-entrant one must be held by the calling thread or task. A name means all
+                its holders, of any client with the same prefix.
 
         Raises:
             NotOwned: the lock is not held.
@@ -132,15 +131,15 @@ class MemoryControl(BaseClient):
         if not holds or any([hold.state != HELD for hold in holds]):
             raise NotOwned(f"{lock!r} is not held")
         for hold in holds:
-            # What its release does removes a holder of any kind, and no other one.
+            # The commands of its release remove only this holder, for each kind of lock.
             self.memory.perform(hold.kind.releasing(hold.key, hold.lease).payload(FULL_TEXT))
         self.memory.timeline.note_loss()
 
     def break_quorum(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context manager during which a majority of the masters refuses all connections.
+        """Return a context manager in which a majority of the masters refuses all connections.
 
-        Each call raises `QuorumUnavailable`: at once, or when the client's `patience` is over. Keys stay, and expire in
-        time. Afterwards the masters are back, and all clients are connected again at once.
+        Each call raises `QuorumUnavailable`: at once, or when the client's `patience` is over. Keys stay, and expire as
+        usual. Afterwards all clients are connected to the masters again at once.
         """
         return self.memory.broken_quorum()
 
@@ -170,7 +169,7 @@ class MemoryControl(BaseClient):
 
 
 def _parts_of(lock: BaseLock | BaseMultiLock | BaseRLock[Any]) -> list[Any]:
-    """Return the locks of which a lock consists."""
+    """Return the locks that make up a lock."""
     if isinstance(lock, BaseMultiLock):
         return list(lock._locks)
     if isinstance(lock, BaseRLock):

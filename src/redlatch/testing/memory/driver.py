@@ -1,8 +1,7 @@
-"""What both drivers in memory share: they run the calls of the pure build, and wait in the virtual time of a timeline.
+"""State and steps shared by both drivers in memory: they run the calls of the pure build in virtual time.
 
-The drivers for threads and for asyncio (`redlatch.drivers`) wait for sockets and for real time. Here all masters answer
-at once, so a call waits for other callers only, or for time. Everything else of a client is the real one: its locks,
-the algorithm, the engine, the guard, and the bytes.
+All masters answer at once, so a call waits only for other callers, or for time. Everything else of a client is real:
+its locks, the algorithm, the engine, the guard, and the bytes.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from redlatch.votes.ballot import Ballot
 from redlatch.votes.commands import Command
 from redlatch.votes.units import MILLISECOND, SECOND, UNBOUNDED
 
-# What connecting waits for, in seconds: a quorum, and then the other masters.
+# Timeouts while connecting, in seconds: for a quorum, and then for the other masters.
 QUORATE_WITHIN, COMPLETE_WITHIN = 4.0, 0.25
 
-# How long `close` waits for other callers, unless it is told otherwise.
+# The default time for which `close` waits for other callers.
 DRAIN_NS = 1 * SECOND
 
-# Performs the effects of a call: yields what it waits for, and returns the answer.
+# Performs the effects of a call: yields each wait, and returns the answer.
 Performing = Generator[Wait, None, Any]
 
 
@@ -41,7 +40,7 @@ class MemoryDriver(Session):
     """Runs the generators of `quorum` against masters in memory.
 
     Attributes:
-        due_ns: when `attend` is due; UNBOUNDED if never.
+        due_ns: the time of the next `attend`; UNBOUNDED if never.
     """
 
     def __init__(self, memory: MemoryMasters, *args: Any, gil_patience_ns: int = -1) -> None:
@@ -55,7 +54,6 @@ class MemoryDriver(Session):
     # --- calls ---------------------------------------------------------------------------------------------
 
     def _performing(self, steps: Steps) -> Performing:
-        """Perform the effects of an iterator of `quorum`, until it ends or answers."""
         try:
             if not self._connected:
                 yield from self._connecting()
@@ -71,7 +69,7 @@ class MemoryDriver(Session):
                     return effect.value
                 yield from self._awaiting(effect)
         except BaseException:
-            # It leaves its queue.
+            # The call leaves its queue.
             steps.close()
             self.wake_called()
             raise
@@ -79,7 +77,6 @@ class MemoryDriver(Session):
         return None
 
     def _awaiting(self, effect: Any) -> Performing:
-        """Perform an effect that may have to wait."""
         if isinstance(effect, list):
             for ballot in effect:
                 yield from self._waiting_for(ballot)
@@ -96,7 +93,7 @@ class MemoryDriver(Session):
             yield Wait(self._connections.is_closing, effect.until_ns)
 
     def _waiting_for(self, awaited: Ballot | QueueEntry) -> Performing:
-        """Wait until a ballot is decided or an entry is called; its time may be brought forward meanwhile."""
+        """Wait until a ballot is decided or an entry is called. Its time may be brought forward meanwhile."""
         if not awaited.decided:
             yield Wait(partial(self._is_over, awaited), awaited.until_ns)
         if isinstance(awaited, Ballot) and not awaited.decided:
@@ -106,7 +103,6 @@ class MemoryDriver(Session):
         return awaited.decided or not self._standing.usable or awaited.until_ns <= self._clock.now()
 
     def _connecting(self) -> Performing:
-        """Dial every master. Wait until a quorum is connected, and for the others."""
         connections = self._connections
         connections.check()
         if connections.fleet is None:
@@ -127,20 +123,18 @@ class MemoryDriver(Session):
             self._timeline.settle()
 
     def send(self, commands: list[Command]) -> None:
-        """Send commands to every master without waiting for an answer."""
         fleet = self._connections.fleet
         if fleet is not None:
             with self._timeline.monitor:
                 self._submit([fleet.ballot_of(command) for command in commands])
 
     def wake_called(self) -> None:
-        """Wake callers whose queue entry was called, and callers that watch a key that has changed."""
+        """Wake the callers whose queue entry was called, or whose watched key has changed."""
         with self._timeline.monitor:
             self.queues.called.clear()
             self._timeline.settle()
 
     def acquiring(self, hold: Hold, ttl_ms: int, timeout: float | None) -> Steps:
-        """Return the steps of an acquire."""
         self._timeline.note_timeout(self._clock.now() + ttl_ms * MILLISECOND)
         return super().acquiring(hold, ttl_ms, timeout)
 
@@ -157,7 +151,6 @@ class MemoryDriver(Session):
     # --- an actor of the timeline --------------------------------------------------------------------------
 
     def turn(self) -> bool:
-        """Exchange bytes with the masters; return whether there were any."""
         fleet = self._connections.fleet
         if fleet is None or self._standing.closed or self._standing.forked:
             return False
@@ -181,7 +174,7 @@ class MemoryDriver(Session):
         return came
 
     def _handle_events(self) -> bool:
-        """Pass changes on to the callers that wait for them, and have broken connections dialled again."""
+        """Notify the callers that wait for changes, and dial broken connections again."""
         fleet, watches = self._connections.fleet, self.queues.watches
         busy = bool(fleet.decided or fleet.fallen or fleet.changed)
         fleet.decided.clear()
@@ -194,13 +187,12 @@ class MemoryDriver(Session):
                 self.due_ns = 0
         while fleet.changed:
             if watches.changed(*fleet.changed.pop()):
-                # A held lock may be lost.
                 self.due_ns = 0
         self.queues.called.clear()
         return busy
 
     def attend(self) -> None:
-        """Do what is due for held locks, and call the waiters behind a lock that may run out."""
+        """Do what is due for held locks, and call the waiters behind a lock that may expire."""
         self.due_ns = UNBOUNDED
         if self._standing.forked:
             return
@@ -215,13 +207,13 @@ class MemoryDriver(Session):
             queue_ns = self.queues.expire(now)
             self.wake_called()
         self._schedule.next_ns(now)
-        # It looks at most 0.25 s ahead of the given time; here nothing comes that `attend` does not hear of.
+        # It normally looks at most 0.25 s ahead. Here `attend` learns of everything that could come earlier.
         next_ns = self._schedule.next_ns(UNBOUNDED)
         due = [max(due_ns, now + MILLISECOND) for due_ns in (queue_ns, next_ns) if due_ns]
         self.due_ns = min([self.due_ns, *due])
 
     def _renew(self, renewal: Renewal | Question, performing: Performing) -> None:
-        """Go on with a renewal or a question, which waits as a call does."""
+        """Continue a renewal or a question, which waits as a call does."""
         try:
             wait = next(performing)
         except StopIteration:
@@ -236,7 +228,7 @@ class MemoryDriver(Session):
         self.due_ns = self._clock.now()
 
     def expect_to_run(self, heartbeat_ns: int) -> None:
-        """Do nothing: virtual time jumps, and a jump is no pause of the process."""
+        """A jump of virtual time is no pause of the process."""
 
     def add_upkeep(self, term: Term) -> None:
         """Renew a lock, or report its loss, from now on."""
@@ -245,11 +237,11 @@ class MemoryDriver(Session):
             self.due_ns = min(self.due_ns, term.look_ns(self._clock.now()))
             if self._timeline.forgot:
                 self.learn()
-        # As with real masters, whoever asks for the report of a loss later gets it, too.
+        # As with real masters, a loss is also reported if `on_lost` is set after it.
         self._timeline.report()
 
     def learn(self) -> None:
-        """Ask about the keys of the held locks whose loss is to be reported, and note their losses."""
+        """Ask about the keys of the held locks whose loss must be reported, and record their losses."""
         # This begins the watch on the keys of new leases.
         self._schedule.next_ns(self._clock.now())
         self._schedule.keys.ask_now()
@@ -259,7 +251,6 @@ class MemoryDriver(Session):
             self._timeline.settle()
 
     def has_reports(self) -> bool:
-        """Return whether a lost lock was not reported yet."""
         fleet = self._connections.fleet
         return bool(self._schedule.lost) or bool(fleet is not None and fleet.lost)
 
@@ -277,14 +268,13 @@ class MemoryDriver(Session):
             self._connections.notify_lost()
 
     def deliver(self, index: int, outcome: Any) -> None:
-        """Take what a dialler delivers."""
         self._connections.arrivals.append((index, outcome))
         self._timeline.touch()
 
     # --- the end -------------------------------------------------------------------------------------------
 
     def _closing(self, release: bool, drain_ns: int | None) -> Performing:
-        """Undo what is under way, wait a bounded time for other callers, then close every connection."""
+        """Undo calls in progress, wait a bounded time for other callers, then close every connection."""
         connections, fleet = self._connections, self._connections.fleet
         if self._standing.closing:
             return
@@ -305,13 +295,12 @@ class MemoryDriver(Session):
             self.drop()
 
     def _is_idle(self) -> bool:
-        """Return whether no caller is in a call; release the locks that callers have won meanwhile."""
+        """Return True if no caller is in a call; release the locks that callers have acquired meanwhile."""
         busy = [hold for hold in self.queues.holds() if hold.state in (WAITING, ASKING, RELEASING, UNDOING)]
         return not (busy or self.queues.everybody() or self.held_locks.release(self._submit))
 
     def drop(self) -> None:
-        """Close every connection."""
         with self._timeline.monitor:
             self._connections.close()
-            # The loss of locks that are still held is reported.
+            # `attend` reports the loss of locks that are still held.
             self.due_ns = 0

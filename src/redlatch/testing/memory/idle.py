@@ -1,4 +1,4 @@
-"""Moves virtual time for an event loop: when the loop has nothing to do, its tasks may all be waiting."""
+"""Moves virtual time for an event loop: if the loop is idle, all its tasks may be waiting."""
 
 from __future__ import annotations
 
@@ -8,18 +8,13 @@ from functools import partial
 
 from redlatch.testing.memory.timeline import NAP, Timeline, Wait
 
-# A loop that has called us so often in a row, while no call began, went on or ended, has nothing else to do. A task
-# that was woken takes one turn for each task and each future between it and its next call.
+# If the loop has called us this often in a row, while no call began, continued or ended, it is idle. A task that was
+# woken takes one turn for each task and each future between it and its next call.
 TURNS = 16
 
 
 class IdleWatch:
-    """The waits of one event loop, for one client.
-
-    Args:
-        timeline: of the client.
-        loop: runs the tasks.
-    """
+    """The waits of one event loop, for one client."""
 
     def __init__(self, timeline: Timeline, loop: asyncio.AbstractEventLoop) -> None:
         self._timeline = timeline
@@ -30,7 +25,7 @@ class IdleWatch:
         self._turns = 0
 
     def add(self, wait: Wait) -> asyncio.Future[None]:
-        """Add what the running task waits for; return a future that ends with the wait. The caller has the monitor."""
+        """Return a future that ends with the wait of the running task. The caller has the monitor."""
         ended: asyncio.Future[None] = self._loop.create_future()
         wait.thread, wait.task = threading.get_ident(), asyncio.current_task()
         wait.wake = partial(self._end, wait, ended)
@@ -47,7 +42,7 @@ class IdleWatch:
             self._loop.call_soon_threadsafe(_set, ended)
 
     def _turn(self) -> None:
-        """Look whether the loop is idle; if so, move the time or take a nap."""
+        """If the loop is idle, move the time or take a nap."""
         with self._timeline.monitor:
             self._watches = bool(self._waits)
             if self._watches:

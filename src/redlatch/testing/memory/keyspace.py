@@ -22,17 +22,16 @@ OOM = "OOM command not allowed when used memory > 'maxmemory'."
 READONLY = "READONLY You can't write against a read only replica."
 
 READS = frozenset([b"get", b"pttl", b"exists", b"strlen", b"zscore", b"zrange", b"zcount", b"zcard", b"hget", b"hlen"])
-# The server refuses these at maxmemory.
 GROWS = frozenset([b"set", b"zadd", b"hset", b"lpush"])
 WRITES = GROWS | {b"del", b"pexpire", b"zrem", b"zremrangebyscore", b"hdel", b"delifeq", b"delex"}
 
 
 class Keyspace:
-    """The keys, and when each expires.
+    """The keys, with their expiry times.
 
     Args:
         now_us: the master's wall clock, in microseconds since 1970.
-        changed: called with every key that changed, and with None when all keys went.
+        changed: called with every key that changed, and with None when all keys were removed.
         dialects: the native commands that this server has, out of DELIFEQ and DELEX.
     """
 
@@ -48,15 +47,15 @@ class Keyspace:
         # The other database, for SWAPDB.
         self._aside: tuple[dict[bytes, Any], dict[bytes, int]] = ({}, {})
         self.scripts: dict[bytes, bytes] = {}
-        # Whether the server is at maxmemory.
+        # True if the server is at maxmemory.
         self.full = False
         self.replica = False
         self._now_us = now_us
         self._changed = changed
-        # The time of the current command, and the keys that it has set although they did not exist.
+        # The time of the current command, and the keys that it has created.
         self._us = 0
         self.made: set[bytes] = set()
-        # Whether the current command is a script; whether it has written anything.
+        # True in a script; True once it has written anything.
         self._in_script = self._begun = False
         known = READS | WRITES | {b"time", b"eval", b"evalsha", b"script", b"ping"}
         self._known = {
@@ -66,7 +65,6 @@ class Keyspace:
         }
 
     def execute(self, words: list[bytes]) -> Any:
-        """Return the reply to a command."""
         self._us = self._now_us()
         self.made.clear()
         try:
@@ -75,25 +73,22 @@ class Keyspace:
             return refusal
 
     def swap(self) -> None:
-        """Exchange all keys for those of another database, which starts empty; the server sends no push."""
+        """Exchange all keys for those of another database, which starts empty. The server sends no push."""
         (self.values, self.over), self._aside = self._aside, (self.values, self.over)
 
     def copies(self) -> tuple[dict[bytes, Any], dict[bytes, int]]:
-        """Return copies of all keys and of their expiry times."""
         return {key: copy(value) for key, value in self.values.items()}, dict(self.over)
 
     def flush(self) -> None:
-        """Remove all keys."""
         self.values.clear()
         self.over.clear()
         self._changed(None)
 
     def evict(self, key: bytes) -> None:
-        """Remove one key."""
         self._drop(key)
 
     def expire(self, key: bytes) -> None:
-        """Remove a key if it has expired, as the server does by itself now and then."""
+        """Remove a key if it has expired, as the server does now and then."""
         self._us = self._now_us()
         self._look(key)
 
@@ -134,7 +129,7 @@ class Keyspace:
         return True
 
     def _settle(self, key: bytes) -> None:
-        """Remove a collection that is empty, and report the change."""
+        """Report the change of a collection, or remove it if it is empty."""
         if not self.values[key]:
             self._drop(key)
         else:
@@ -337,7 +332,7 @@ class Keyspace:
         number = _integer(keys)
         if number < 0 or number > len(arguments):
             raise Refusal("ERR Number of keys can't be greater than number of args")
-        # At maxmemory, a script that has written something may write to its end.
+        # A script that has written something may write to its end, even at maxmemory.
         self._in_script = True
         try:
             return run(text, arguments[:number], arguments[number:], self._run)

@@ -1,4 +1,4 @@
-"""Runs the text of the scripts with Lua 5.1, as the servers do (`lupa`)."""
+"""Runs the scripts with Lua 5.1, as the servers do (`lupa`)."""
 
 from __future__ import annotations
 
@@ -24,16 +24,12 @@ class Status(str):
 Run = Callable[[list[bytes]], Any]
 
 _lua = LuaRuntime(encoding=None, unpack_returned_tuples=False, register_eval=False, register_builtins=False)
-# By text: a function of (call, pcall, keys, arguments).
+# By script text: a function of (call, pcall, keys, arguments).
 _prepared: dict[bytes, Any] = {}
 
 
 def run(text: bytes, keys: tuple[bytes, ...], arguments: tuple[bytes, ...], execute: Run) -> Any:
-    """Return the reply of a script.
-
-    Args:
-        execute: runs a command for the script.
-    """
+    """Return the reply of a script; `execute` runs a command for it."""
 
     def call(*words: Any) -> Any:
         return _to_lua(execute([_word(word) for word in words]))
@@ -55,7 +51,7 @@ def run(text: bytes, keys: tuple[bytes, ...], arguments: tuple[bytes, ...], exec
 
 
 def _word(word: Any) -> bytes:
-    """Convert a script's argument to the word that a command gets; numbers are written as the servers write them."""
+    """Convert an argument of a script to a word of a command. Numbers are formatted as the servers do."""
     if isinstance(word, bytes):
         return word
     if isinstance(word, bool) or not isinstance(word, (int, float)):

@@ -1,4 +1,4 @@
-"""One master in memory: the keyspace of a server, behind socket pairs, and at the times of a timeline."""
+"""One master in memory: the keyspace of a server behind socket pairs, with the time of a timeline."""
 
 from __future__ import annotations
 
@@ -30,11 +30,7 @@ RECEIVE_BYTES = 1 << 20
 class Line:
     """The master's end of one connection.
 
-    It owns a bare descriptor: the garbage collector would warn of a socket object that nobody has closed.
-
-    Args:
-        sock: one end of a socket pair.
-        poll: in which this end stands while it is open.
+    It owns a bare descriptor: the garbage collector would warn about an unclosed socket object.
     """
 
     def __init__(self, sock: socket.socket, poll: select.poll) -> None:
@@ -44,7 +40,7 @@ class Line:
         poll.register(self._fd, select.POLLIN)
         self._unsent: deque[bytes] = deque()
         self.reader = Reader()
-        # Whether the master tracks the key of the next read.
+        # True if the master tracks the key of the next read.
         self.caching = False
 
     def __del__(self) -> None:
@@ -63,7 +59,7 @@ class Line:
             os.close(fd)
 
     def receive(self) -> list[list[bytes]]:
-        """Return the commands that have come, at least some bytes; close this end if the client has closed its end."""
+        """Return the complete commands that have arrived; close this end if the client has closed its end."""
         try:
             data = os.read(self._fd, RECEIVE_BYTES)
         except ConnectionResetError:
@@ -79,7 +75,7 @@ class Line:
         return commands
 
     def send(self, data: bytes = b"") -> bool:
-        """Send bytes behind those that the socket has not taken yet; return whether it took any."""
+        """Send bytes after those that the socket has not taken yet; return True if it took any."""
         if data:
             self._unsent.append(data)
         sent = False
@@ -89,7 +85,6 @@ class Line:
             except BlockingIOError:
                 break
             except (BrokenPipeError, ConnectionResetError):
-                # The client has closed its end.
                 self.close()
                 break
             self._unsent[0] = self._unsent[0][size:]
@@ -102,13 +97,8 @@ class Line:
 class MemoryMaster(Master):
     """One of the masters of `MemoryMasters`.
 
-    Args:
-        index: its place in the list.
-        timeline: of all masters and their clients.
-
     Attributes:
-        up: whether it answers.
-        keys: its keys.
+        up: True if it answers.
     """
 
     def __init__(self, index: int, timeline: Timeline) -> None:
@@ -123,7 +113,7 @@ class MemoryMaster(Master):
         self._poll = select.poll()
         self._tracked: dict[bytes, dict[Line, None]] = {}
         self._asking: Line | None = None
-        # When each key is to be looked at: it may have expired by then.
+        # The time of the next look at each key, which may have expired by then.
         self._looked_at: dict[bytes, int] = {}
         self.keys = Keyspace(timeline.clock.wall_us, self._changed, frozenset([b"delifeq"]))
         self.keys.scripts.update({script.sha: script.text for script in SCRIPTS})
@@ -134,11 +124,6 @@ class MemoryMaster(Master):
     # --- connections ---------------------------------------------------------------------------------------
 
     def dial(self, handshake: GuardHandshake | None, tracking: bool) -> Connection:
-        """Return a connection whose handshake is over.
-
-        Raises:
-            ConnectionRefusedError: the master does not answer.
-        """
         if not self.up:
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
         traits = Traits(self._info(), 3, tracking)
@@ -154,7 +139,6 @@ class MemoryMaster(Master):
         return {"run_id": run_id, "server_name": "valkey", "valkey_version": VERSION, "role": "master"}
 
     def _shake(self, handshake: GuardHandshake, run_id: str) -> HandshakeReport:
-        """Do what the guard asks for in a handshake."""
         clock = self._timeline.clock
         sent_ns = clock.now()
         if handshake.write is not None:
@@ -176,7 +160,7 @@ class MemoryMaster(Master):
     # --- commands ------------------------------------------------------------------------------------------
 
     def serve(self) -> bool:
-        """Answer the commands that have come; return whether any byte went either way."""
+        """Answer the commands that have arrived; return True if any byte was sent or received."""
         busy, ready = False, {fd for fd, _ in self._poll.poll(0)}
         for line in self._lines:
             commands = line.receive() if line.fd in ready else []
@@ -195,36 +179,35 @@ class MemoryMaster(Master):
         self._asking = line
         reply = self.keys.execute(words)
         self._asking = None
-        # Only after the command: it may have found the key expired.
+        # Track it after the command, which may have found the key expired.
         read: list[bytes] = []
         if caching and name in READS:
             read = words[1:2]
         elif caching and name in (b"eval", b"evalsha"):
-            # A script that a client has noted only reads its keys.
+            # A script whose keys a client tracks only reads them.
             read = words[3 : 3 + int(words[2])]
         for key in read:
             self._tracked.setdefault(key, {})[line] = None
         return encode(reply)
 
     def perform(self, payload: bytes) -> None:
-        """Perform commands that come from no client."""
         reader = Reader()
         reader.feed(payload)
         while (words := reader.gets()) is not False:
             self.keys.execute(words)
 
     def forget(self, key: bytes) -> bool:
-        """Remove a key, and those that have it before a NUL; return whether there were any."""
+        """Remove a key and its companion keys, whose names continue with a NUL; return True if there were any."""
         known = [other for other in self.keys.values if other == key or other.startswith(key + b"\0")]
         return bool(self.keys.execute([b"DEL", *known]))
 
     def clear(self, marker: bytes) -> None:
-        """Remove all keys but those that end with `marker`."""
+        """Remove all keys except those that end with `marker`."""
         for key in [key for key in self.keys.values if not key.endswith(marker)]:
             self.keys.evict(key)
 
     def _changed(self, key: bytes | None) -> None:
-        """Push a changed key to the clients that track it, and stop tracking it. Have it expire in time.
+        """Push a changed key to the clients that track it, stop tracking it, and let it expire in time.
 
         The client that changed the key gets no push (NOLOOP).
         """
@@ -237,7 +220,7 @@ class MemoryMaster(Master):
                 self._timeline.touch()
 
     def _expire_later(self, key: bytes) -> None:
-        """Have a key expire when its ttl is over, unless that is to be looked at before."""
+        """Let a key expire when its ttl is over, unless an earlier look is planned."""
         over_ms = self.keys.over.get(key)
         if over_ms is not None:
             due_ns = self._timeline.clock.first_ns(over_ms)
@@ -253,7 +236,6 @@ class MemoryMaster(Master):
 
 
 def encode(reply: Any) -> bytes:
-    """Return a reply as RESP3."""
     if reply is None:
         return b"_\r\n"
     if isinstance(reply, Status):

@@ -1,4 +1,4 @@
-"""The masters in memory that clients share, with their time, and how these clients dial them."""
+"""Masters in memory that clients share, with their time, and the dialler of these clients."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from redlatch.wire.connect import Connection, longer
 # More would only be slower.
 MOST = 15
 
-# How many tokens to draw at once.
+# Tokens per draw.
 TOGETHER = 100
 
 
 class MemoryMasters:
     """Independent masters in memory, without a server and without a network, in virtual time.
 
-    All clients of these masters share their time: give them to several clients to have several processes. Nothing is
-    drawn at random, so each run of a test sees the same tokens, fences and times.
+    All clients of these masters share their time. Pass them to several clients to simulate several processes. Nothing
+    is random, so each run of a test sees the same tokens, fences and times.
 
     Args:
-        count: how many masters there are, 1 to 15. Default 3.
+        count: the number of masters, 1 to 15. Default 3.
 
     Raises:
-        ConfigurationError: there cannot be that many masters.
+        ConfigurationError: the number is out of range.
     """
 
     def __init__(self, count: int = 3) -> None:
@@ -43,7 +43,7 @@ class MemoryMasters:
         self.timeline = Timeline()
         self.list = [MemoryMaster(index, self.timeline) for index in range(count)]
         self.random = random.Random(0)
-        # What somebody else holds: without a reference, a lock is not renewed any more.
+        # The names held for a test. An unreferenced lock would not be renewed.
         self.held: set[object] = set()
         self._diallers: weakref.WeakSet[MemoryDialler] = weakref.WeakSet()
 
@@ -51,25 +51,24 @@ class MemoryMasters:
         return f"<{type(self).__name__} {', '.join([master.address for master in self.list])}>"
 
     def now(self) -> float:
-        """Return the wall clock of the masters and of all their clients, in seconds since 1970."""
+        """Return the time of the masters and of all their clients, in seconds since 1970."""
         return self.timeline.clock.wall_us() / 1_000_000
 
     def clear(self) -> None:
-        """Remove all keys but the guard's markers, with their locks, whoever holds them."""
+        """Remove all keys except the guard's markers. This includes all locks, of any holder."""
         with self.timeline.monitor:
             for master in self.list:
                 master.clear(MARKER)
             self.timeline.settle()
 
     def perform(self, payload: bytes) -> None:
-        """Have every master perform commands that come from no client."""
         with self.timeline.monitor:
             for master in self.list:
                 master.perform(payload)
             self.timeline.settle()
 
     def forget(self, key: bytes) -> bool:
-        """Have every master forget a key, and all keys of other kinds of locks on the name; return whether any had."""
+        """Let every master forget a key, with its companion keys; return True if any was there."""
         with self.timeline.monitor:
             forgotten = [master.forget(key) for master in self.list]
             self.timeline.settle()
@@ -77,7 +76,7 @@ class MemoryMasters:
 
     @contextlib.contextmanager
     def broken_quorum(self) -> Iterator[None]:
-        """Have so many masters refuse all connections that no quorum is left; afterwards they are back, with all keys.
+        """Let so many masters refuse all connections that no quorum is left. Afterwards they are back, with all keys.
 
         Masters that are down already stay down.
         """
@@ -101,7 +100,7 @@ class MemoryMasters:
         return [b"%032x" % self.random.getrandbits(128) for _ in range(TOGETHER)]
 
     def serve(self) -> bool:
-        """Have each master answer what has come; return whether any byte went either way."""
+        """Let each master answer what has arrived; return True if any byte was sent or received."""
         return any([master.serve() for master in self.list])
 
     def dialler(
@@ -112,7 +111,7 @@ class MemoryMasters:
         failed: Callable[[int, Exception], None],
         tracking: bool = True,
     ) -> MemoryDialler:
-        """Make what one client dials with. The arguments are those of `redlatch.wire.connect.Dialler`."""
+        """Make the dialler of one client. The arguments are those of `redlatch.wire.connect.Dialler`."""
         made = MemoryDialler(self.timeline, masters, ready, failed, tracking)
         self._diallers.add(made)
         return made
@@ -134,11 +133,11 @@ class MemoryDialler:
         self._ready, self._failed = ready, failed
         self._tracking = tracking
         self._closed = False
-        # By master: the pause that goes before its next try, and the handshake.
+        # By master: the pause before its next attempt, and the handshake.
         self._pending: dict[int, tuple[float, GuardHandshake | None]] = {}
 
     def start(self, index: int, pause: float = 0.0, handshake: GuardHandshake | None = None) -> None:
-        """Begin to dial master `index`, after `pause` seconds."""
+        """Begin to dial a master after `pause` seconds."""
         self._pending[index] = tries = pause, handshake
         self._timeline.at(self._timeline.clock.now() + int(pause * SECOND), partial(self._try, index, tries))
 
@@ -158,12 +157,11 @@ class MemoryDialler:
             self._ready(index, connection)
 
     def hurry(self, index: int) -> None:
-        """Have master `index` dialled now, if it is being dialled."""
+        """Dial a master now, if it is being dialled."""
         if index in self._pending:
             self.start(index, 0.0, self._pending[index][1])
 
     def hurry_all(self) -> None:
-        """Have every master dialled now that is being dialled."""
         for index in list(self._pending):
             self.hurry(index)
 

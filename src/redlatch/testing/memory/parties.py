@@ -1,4 +1,4 @@
-"""Who takes part in virtual time: the threads and tasks that have used a client, and whether they are at work."""
+"""The parties of virtual time: the threads and tasks that have used a client, and whether they are at work."""
 
 from __future__ import annotations
 
@@ -10,26 +10,23 @@ from collections.abc import Collection
 from types import CodeType
 from typing import Any
 
-# How time passes: it jumps, it jumps after a moment, it passes as fast as real time, or it stands still.
+# Paces of time: it jumps, it jumps after a moment, it passes as fast as real time, or it stands still.
 JUMP, QUIET, REAL, STILL = range(4)
 
 # A thread whose innermost frame is in one of these modules waits for another thread.
 WAITING = frozenset(["threading", "queue", "selectors", "concurrent.futures.thread", "concurrent.futures._base"])
 
-# The same for a task and other tasks; only "sleep" waits for real time.
+# The same for tasks; only "sleep" waits for real time.
 WAITING_TASKS = frozenset(["locks", "queues", "taskgroups", "tasks", "timeouts"])
 
 
 class Parties:
-    """The parties of one timeline."""
-
     def __init__(self) -> None:
         self._outside: set[int] = set()
         self._inside: set[int] = set()
         self._tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
 
     def enter(self) -> None:
-        """Record that the calling thread begins a call, with its task if it has one."""
         self.go_on(threading.get_ident())
         self.note_task()
 
@@ -44,12 +41,12 @@ class Parties:
             self._tasks.add(task)
 
     def go_on(self, thread: int) -> None:
-        """Record that a thread is in a call, and does not wait."""
+        """Record that a thread is in a call and does not wait."""
         self._outside.discard(thread)
         self._inside.add(thread)
 
     def go_out(self, thread: int) -> None:
-        """Record that a thread is in no call, and may be at work."""
+        """Record that a thread is in no call and may be at work."""
         self._inside.discard(thread)
         self._outside.add(thread)
 
@@ -59,7 +56,7 @@ class Parties:
         self._outside.discard(thread)
 
     def pace(self) -> int:
-        """Return how time passes, as far as the threads decide that."""
+        """Return the pace that the threads allow."""
         if not (self._inside or self._outside):
             return JUMP
         frames = sys._current_frames()
@@ -73,7 +70,7 @@ class Parties:
         return QUIET if all([module in WAITING for module in modules]) else REAL
 
     def pace_of_tasks(self, loop: asyncio.AbstractEventLoop, waiting: Collection[Any]) -> int:
-        """Return how time passes, as far as the tasks of an event loop decide that, which has nothing else to do.
+        """Return the pace that the tasks of an otherwise idle event loop allow.
 
         Args:
             waiting: the tasks that wait in a call.
@@ -83,7 +80,7 @@ class Parties:
 
 
 def _waits_for_tasks(task: asyncio.Task[Any]) -> bool:
-    """Return whether a task only waits for other tasks."""
+    """Return True if a task only waits for other tasks."""
     # This is private, but anyio relies on it, too. Without it the task counts as at work.
     future = getattr(task, "_fut_waiter", None)
     # A gathering future has `_children`.

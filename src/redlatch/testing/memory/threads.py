@@ -22,10 +22,7 @@ from redlatch.votes.units import SECOND
 
 
 class ThreadMemoryDriver(MemoryDriver):
-    """Runs calls in the threads that make them."""
-
     def acquire(self, hold: Hold, ttl_ms: int, timeout: float | None, ticket: object) -> bool:
-        """Claim a hold and try to win its lock; as `redlatch.drivers.threads.Driver.acquire`."""
         try:
             hold.claim(ticket)
         except AlreadyHeld as error:
@@ -35,27 +32,22 @@ class ThreadMemoryDriver(MemoryDriver):
         return hold.state == HELD
 
     def release(self, hold: Hold, ttl_ms: int) -> None:
-        """Release a held lock and wait for the answer."""
         self.run(self.releasing(hold, ttl_ms))
 
     def release_nowait(self, hold: Hold, released_lock: object) -> None:
-        """Release a held lock without waiting."""
         self.run(self.releasing_nowait(hold, released_lock))
 
     def run(self, steps: Steps) -> Any:
-        """Perform the effects of an iterator of `quorum`; return its answer."""
         return self._perform(self._performing(steps))
 
     def connect(self, all_of_them: bool = False) -> None:
-        """Dial every master, and wait for all: in virtual time that costs nothing."""
+        """Dial every master, and wait for all of them: that takes only virtual time."""
         self._perform(self._connecting())
 
     def close(self, release: bool = False, drain_ns: int | None = None) -> None:
-        """Undo what is under way, then close every connection."""
         self._perform(self._closing(release, drain_ns))
 
     def sleep(self, ns: int) -> None:
-        """Wait for some time."""
         until_ns = self._clock.now() + ns
         self._timeline.note_timeout(until_ns)
         self._perform(iter_wait(Wait(bool, until_ns)))
@@ -80,7 +72,6 @@ class ThreadMemoryDriver(MemoryDriver):
 
 
 def iter_wait(wait: Wait) -> Performing:
-    """Yield one wait."""
     yield wait
 
 
@@ -88,16 +79,16 @@ class MemoryClient(MemoryControl, Client):
     """A `Client` without a server: its masters are in memory, and its time is virtual.
 
     It has all calls, locks and errors of a `Client`. Time stands still while your code runs. It jumps when all threads
-    that use the client wait for something, so a timeout takes no real time. It takes part in no I/O: a test needs some
+    that use the client wait for something, so a timeout takes no real time. It does no I/O: a test takes some
     milliseconds.
 
     Args:
-        masters: how many masters there are, 1 to 15; or the `memory` of another client, to be another process with
-            the same masters and the same time. Default 3.
+        masters: the number of masters, 1 to 15; or the `memory` of another client, to act as another process with the
+            same masters and the same time. Default 3.
         options: as for `Client`.
 
     Attributes:
-        memory: the masters, to give them to another client.
+        memory: the masters, which can be passed to another client.
 
     Raises:
         ConfigurationError, TypeError: an argument is invalid; the message names it.
@@ -116,12 +107,12 @@ class MemoryClient(MemoryControl, Client):
         return partial(ThreadMemoryDriver, self.memory)
 
     def advance(self, seconds: float) -> None:
-        """Wait for some virtual time, which takes no real time if all other threads wait, too.
+        """Wait for some virtual time. It takes no real time if all other threads also wait.
 
         Meanwhile keys expire, renewals happen and losses are reported, each at its time.
 
         Args:
-            seconds: how long.
+            seconds: the virtual time to wait.
 
         Raises:
             ConfigurationError, TypeError: the number is negative, or no number.

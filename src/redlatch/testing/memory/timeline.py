@@ -1,13 +1,13 @@
 """Virtual time for threads and tasks: it stands still while any of them is at work, and jumps when all of them wait.
 
-A party is a thread that has used a client. Time jumps to whatever is due next
+A party is a thread that has used a client. Time jumps to the next event
 
   * at once, if each party waits in a call of a client;
   * after a moment of real time, if the others only wait for threads (a join, an Event, a Future, a queue). One of them
     may have been about to go on.
 
-If a party is at work outside, or sleeps, time passes as fast as real time. So a caller that waits for a lock gets it
-if the holder releases it soon, as with real servers. A party that has ended does not count.
+If a party is at work outside, or sleeps, time passes as fast as real time. So a caller that waits for a lock gets it if
+the holder releases it soon, as with real servers. A party that has ended does not count.
 
 Everything here runs inside the monitor, which a thread leaves while it waits. Only reports of lost locks run outside,
 because they are the user's code. `parties` says which threads and tasks are at work.
@@ -25,21 +25,21 @@ from redlatch.testing.memory.parties import JUMP, QUIET, REAL, Parties
 from redlatch.votes.units import SECOND, UNBOUNDED
 from redlatch.wire.net import now_ns
 
-# Real seconds after which a waiting thread looks again, and how many such naps are a moment.
+# Real seconds between two looks of a waiting thread, and the number of such naps in a moment.
 NAP = 0.005
 QUIET_NAPS = 4
 
-# Longer real pauses are not time that passes: the process was stopped.
+# The process was stopped if a real pause is longer. Then no virtual time passes.
 LONGEST_FLOW_NS = 50_000_000
 
-# How far time may jump beyond all timeouts, and beyond the ttl of all locks, while no call begins or ends.
+# The longest jump beyond all timeouts and all ttls while no call begins or ends.
 LONGEST_JUMP_NS = 600 * SECOND
 
 FOR_EVER = "nobody would ever go on here: all callers wait without a timeout, and none of them releases anything"
 
 
 class Actor(Protocol):
-    """What acts when it is due: the driver of one client.
+    """The driver of one client.
 
     Attributes:
         due_ns: when to call `attend`, in nanoseconds since boot.
@@ -48,32 +48,32 @@ class Actor(Protocol):
     due_ns: int
 
     def turn(self) -> bool:
-        """Exchange bytes with the masters; return whether there were any."""
+        """Exchange bytes with the masters; return True if there were any."""
 
     def attend(self) -> None:
         """Do what is due for held locks."""
 
     def learn(self) -> None:
-        """Find out which of the held locks are lost whose loss is to be reported."""
+        """Find out which held locks are lost, of those whose loss must be reported."""
 
     def has_reports(self) -> bool:
-        """Return whether a lost lock was not reported yet."""
+        """Return True if there are lost locks to report."""
 
     def report(self) -> None:
         """Report lost locks; called outside the monitor."""
 
 
 class Wait:
-    """What one caller waits for.
+    """A wait of one caller.
 
     Args:
-        done: whether it has come.
+        done: returns True when the wait is over.
         until_ns: when the wait ends in any case, in nanoseconds since boot.
 
     Attributes:
         thread, task: the party that waits; None for a wait of a client itself.
         wake: called once, when the wait is over.
-        error: what the caller must raise instead of going on.
+        error: the caller must raise it instead of continuing.
     """
 
     def __init__(self, done: Callable[[], bool], until_ns: int) -> None:
@@ -90,12 +90,11 @@ class Timeline:
     """The time of some masters and of all their clients.
 
     Attributes:
-        clock: shows the time.
-        monitor: a thread that changes anything has it.
+        monitor: must be held for any change.
         parties: the threads and tasks that use the clients.
-        calls: counts the calls that began, and those that ended.
+        calls: counts the begins and ends of calls.
         wakes: counts the waits that ended.
-        forgot: whether the masters have ever forgotten a lock for a test.
+        forgot: True if the masters have ever forgotten a lock for a test.
     """
 
     def __init__(self) -> None:
@@ -107,11 +106,11 @@ class Timeline:
         self._woken = threading.Condition(self.monitor)
         self._actors: list[Callable[[], Actor | None]] = []
         self._waits: list[Wait] = []
-        # What each thread waits for in a call that blocks. An `on_lost` in such a wait may wait, too.
+        # The wait of each thread in a blocking call. An `on_lost` in such a wait may wait, too.
         self._innermost: dict[int, Wait] = {}
         self._events: list[tuple[int, int, Callable[[], object]]] = []
         self._made = 0
-        # Whether bytes, or connections, may be under way.
+        # True if bytes, or connections, may be in transit.
         self._dirty = False
         self._naps = 0
         self._napped_ns = self._flowed_ns = self._farthest_ns = 0
@@ -119,22 +118,19 @@ class Timeline:
     # --- what happens, and when ----------------------------------------------------------------------------
 
     def join(self, actor: Callable[[], Actor | None]) -> None:
-        """Add an actor, by a weak reference."""
         with self.monitor:
             self._actors = [known for known in self._actors if known() is not None] + [actor]
 
     def at(self, due_ns: int, call: Callable[[], object]) -> None:
-        """Call something at a time."""
         self._made += 1
         heapq.heappush(self._events, (due_ns, self._made, call))
 
     def note_timeout(self, until_ns: int) -> None:
-        """Record that a caller waits, or that a lock lives, until then at the latest."""
+        """Record that a caller waits, or that a lock lives, at most until then."""
         with self.monitor:
             self._farthest_ns = max(self._farthest_ns, until_ns)
 
     def note_call(self) -> None:
-        """Record that a call begins or ends."""
         self.calls += 1
         self._naps = 0
         self.note_timeout(self.clock.now())
@@ -144,7 +140,7 @@ class Timeline:
         self._dirty = True
 
     def settle(self) -> None:
-        """Let masters and clients exchange bytes until none is under way; then wake the callers that may go on."""
+        """Let masters and clients exchange all bytes; then wake the callers that may continue."""
         while self._run_events() or self._dirty:
             self._dirty = False
             for actor in self._present():
@@ -153,7 +149,7 @@ class Timeline:
         self._wake()
 
     def _run_events(self) -> bool:
-        """Run the events that are due; return whether there were any."""
+        """Run the events that are due; return True if there were any."""
         ran, now = False, self.clock.now()
         while self._events and self._events[0][0] <= now:
             heapq.heappop(self._events)[2]()
@@ -164,7 +160,6 @@ class Timeline:
         return [actor for reference in self._actors if (actor := reference()) is not None]
 
     def _wake(self) -> None:
-        """End the waits whose time or whose reason has come."""
         for wait in list(self._waits):
             if not wait.over and (wait.done() or wait.until_ns <= self.clock.now()):
                 self._end(wait)
@@ -180,12 +175,11 @@ class Timeline:
         self._woken.notify_all()
 
     def report(self) -> None:
-        """Report lost locks. Call it outside the monitor."""
         for actor in self._present():
             actor.report()
 
     def note_loss(self) -> None:
-        """Have all clients find out what the masters have forgotten, and report it. Time stands still meanwhile."""
+        """Let all clients find out what the masters have forgotten, and report it. Time stands still meanwhile."""
         with self.monitor:
             self.forgot = True
             for actor in self._present():
@@ -195,7 +189,7 @@ class Timeline:
     # --- moving --------------------------------------------------------------------------------------------
 
     def move(self) -> None:
-        """Go on to what is due next. If nobody would ever be served, end the waits with an error."""
+        """Move to the next event. If no caller could ever continue, end the waits with an error."""
         due_ns = self._next_ns()
         if due_ns > self._farthest_ns + LONGEST_JUMP_NS:
             for wait in [wait for wait in self._waits if wait.thread is not None]:
@@ -216,7 +210,7 @@ class Timeline:
         self.clock.move_to(until_ns)
 
     def _next_ns(self) -> int:
-        """Return when something is due next; UNBOUNDED if never."""
+        """Return the time of the next event; UNBOUNDED if there is none."""
         due = [wait.until_ns for wait in self._waits] + [actor.due_ns for actor in self._present()]
         return min([*due, *[event[0] for event in self._events[:1]]], default=UNBOUNDED)
 
@@ -236,11 +230,9 @@ class Timeline:
         self._wake()
 
     def waiting_tasks(self) -> set[Any]:
-        """Return the tasks that wait in calls, of any client."""
         return {wait.task for wait in self._waits}
 
     def remove(self, wait: Wait) -> None:
-        """Remove a wait whose caller has given up."""
         if not wait.over:
             self._end(wait)
 
@@ -248,7 +240,7 @@ class Timeline:
         """Wait in this thread, which has entered the monitor once.
 
         Raises:
-            RuntimeError: nobody would ever be served.
+            RuntimeError: no caller could ever continue.
         """
         wait.thread = me = threading.get_ident()
         outer, self._innermost[me] = self._innermost.get(me), wait
@@ -269,7 +261,7 @@ class Timeline:
             raise wait.error
 
     def moves(self, pace: int) -> bool:
-        """Move if the pace of the parties allows it; return whether it did. Otherwise the caller takes a nap."""
+        """Move if the pace of the parties allows it, and return True. Otherwise the caller takes a nap."""
         if pace == JUMP or (pace == QUIET and self._naps >= QUIET_NAPS):
             self.move()
             return True
@@ -278,14 +270,14 @@ class Timeline:
         return False
 
     def nap(self) -> None:
-        """Count a nap. Those of several parties at the same time are one."""
+        """Count a nap. Simultaneous naps of several parties count once."""
         real_ns = now_ns()
         if real_ns - self._napped_ns >= NAP * SECOND / 2:
             self._napped_ns = real_ns
             self._naps += 1
 
     def _report_outside(self, wait: Wait) -> None:
-        """Report lost locks in a thread that waits. While it does, it is at work."""
+        """Report lost locks in a waiting thread, which is at work meanwhile."""
         assert wait.thread is not None
         if not any([actor.has_reports() for actor in self._present()]):
             return
