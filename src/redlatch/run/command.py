@@ -41,7 +41,7 @@ HELP = {
 
 
 class _Run(click.Command):
-    """A command whose errors of usage have the exit status of sysexits.h, as those of flock."""
+    """Errors of usage have the exit status of sysexits.h, as those of flock."""
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         with _usage_status():
@@ -85,9 +85,7 @@ OPTIONS = (
         help=HELP["on_loss"],
     ),
     click.option("--lost-exit-code", "lost", type=STATUS, default=LOST, show_default=True, help=HELP["lost"]),
-    click.option(
-        "--owner", type=NAME, metavar="NAME", help="What others read of the holder. Default: host:pid. [REDLATCH_OWNER]"
-    ),
+    click.option("--owner", type=NAME, metavar="NAME", help=HELP["owner"]),
     prefix_option,
     click.option(
         "--max-ttl",
@@ -150,11 +148,6 @@ def job_of(
     ttl: float,
     **rest: Any,
 ) -> Job:
-    """Return what to run.
-
-    Raises:
-        click.UsageError: options contradict each other, or are malformed.
-    """
     shell, command = _program(shell, command)
     _refuse_contradictions(shell, command, shared, exclusive, slots, fair or fence, nonblock and bool(wait))
     before = min(KILL_AFTER, ttl / 2) if kill_after is None else kill_after
@@ -174,11 +167,6 @@ def job_of(
 
 
 def _refuse_times(ttl: float, max_ttl: float, kill_after: float) -> None:
-    """Refuse times that do not go together.
-
-    Raises:
-        click.UsageError: the message names the options.
-    """
     if ttl > max_ttl:
         raise click.UsageError(
             f"--ttl: {ttl:g} s is above the --max-ttl of {max_ttl:g} s; give a shorter one, as the lock is renewed "
@@ -189,16 +177,12 @@ def _refuse_times(ttl: float, max_ttl: float, kill_after: float) -> None:
         raise click.UsageError(f"--kill-after: at most half of the ttl of {ttl:g} s, or renewals have no time")
 
 
-# The options that are arguments of the client or of its guard.
+# The arguments of the client or of its guard.
 OF_CLIENT = ("urls", "prefix", "owner", "max_ttl", "strict", "trust_persistence")
 
 
 def _program(shell: str | None, command: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
-    """Return the string for the shell, and the program, of which one is given: -c may follow NAME, as for flock.
-
-    Raises:
-        click.UsageError: an option follows NAME.
-    """
+    """Return the string for the shell and the program; one of them is empty. -c may follow NAME, as for flock."""
     if shell is None and len(command) == 2 and command[0] in ("-c", "--command"):
         return command[1], ()
     if command[:1] == ("--",):
@@ -214,11 +198,6 @@ def _program(shell: str | None, command: tuple[str, ...]) -> tuple[str | None, t
 def _client_of(
     urls: tuple[str, ...], ttl: float, patience: float, prefix: bytes, owner: Any, **of_guard: Any
 ) -> dict[str, Any]:
-    """Return the arguments of the client.
-
-    Raises:
-        click.UsageError: one is malformed.
-    """
     try:
         return {
             "masters": list(urls) or masters_from_env(),
@@ -253,10 +232,7 @@ def _refuse_contradictions(
 
     Args:
         alone: whether an option needs a lock with one holder.
-        both: whether a wait was given beside -n.
-
-    Raises:
-        click.UsageError: the message names the options.
+        both: whether a wait was given with -n.
     """
     if (shell is None) == (not command):
         raise click.UsageError("a program is needed: CMD..., or -c STRING")

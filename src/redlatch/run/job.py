@@ -1,4 +1,4 @@
-"""One run of a program under a lock: take the lock, run, release, and the exit status."""
+"""One run of a program under a lock: take the lock, run, release, and return the exit status."""
 
 from __future__ import annotations
 
@@ -20,31 +20,27 @@ from redlatch.run.terminal import BLOCKED
 from redlatch.votes.said import shown
 from redlatch.wire.net import now_ns
 
-# Exit statuses, beside those of the program (sysexits.h).
+# Exit statuses of sysexits.h.
 USAGE, UNAVAILABLE, SOFTWARE, LOST = 64, 69, 70, 75
 
-# A program that died by signal n: as shells have it.
+# The exit status after a death by signal n is this plus n, as in shells.
 SIGNALLED = 128
 
 
 @dataclass(frozen=True)
 class Job:
-    """What to run, and under which lock.
+    """A program and the lock under which it runs.
 
     Attributes:
-        name: the name of the lock.
-        command: the program and its arguments.
         client: the arguments of `Client`.
-        wait: how long to wait for the lock, in seconds; None means no limit.
+        wait: seconds to wait for the lock; None means no limit.
         busy: the exit status if another holder has the lock.
-        slots: how many may run at the same time, as a semaphore; 0 is a lock.
+        slots: the size of a semaphore; 0 for a lock.
         shared: whether to take a read lock.
         options: the arguments `fair` and `fence` of the lock.
-        min_hold: the lock is held for at least this time, in seconds.
-        kill_after: between SIGTERM and SIGKILL after a loss, in seconds.
-        on_loss: what a loss does.
+        min_hold: the shortest time to hold the lock, in seconds.
+        kill_after: seconds between SIGTERM and SIGKILL after a loss.
         lost: the exit status if the lock was lost.
-        verbose: whether to say what happens.
     """
 
     name: str | bytes
@@ -62,7 +58,7 @@ class Job:
     verbose: bool = False
 
     def say(self, text: str) -> None:
-        """Write a message for the user, unless nobody can read it: the program's end must not wait for a reader."""
+        """Write a message for the user, unless no reader takes it: the program's end must not wait for a reader."""
         name = self.name if isinstance(self.name, str) else self.name.decode(errors="backslashreplace")
         line = f"redlatch run: {shown(name, 200)}: {text}\n".encode(errors="backslashreplace")
         with suppress(OSError):
@@ -70,7 +66,7 @@ class Job:
                 os.write(2, line)
 
     def note(self, text: str) -> None:
-        """Write a message that only a user who asked for it reads."""
+        """Write a message only if the user asked for it."""
         if self.verbose:
             self.say(text)
 
@@ -79,8 +75,8 @@ class Job:
         _prepare()
         alerts = Alerts()
         alerts.take_signals()
-        # Both fork. A client has several threads from its first use on, so they come before it. The keeper comes first:
-        # it must not have the pipe to the program, which could not see then that this process has ended.
+        # Both fork, so they come before the client starts threads. The keeper comes first: it must not inherit the pipe
+        # to the program, which would keep the program from seeing the end of this process.
         keeper = Keeper(now_ns)
         program = Program(self.command)
         alerts.children = frozenset({keeper.pid, program.pid})
@@ -110,7 +106,6 @@ class Job:
         return self._again(alerts) if status is None else status
 
     def _acquire(self, lock: Any, alerts: Alerts) -> tuple[int, str] | None:
-        """Acquire the lock; return an exit status and a message if that fails."""
         while True:
             try:
                 if lock.acquire(blocking=False) if self.wait == 0 else lock.acquire(timeout=self.wait):
@@ -119,7 +114,7 @@ class Job:
             except ConfigurationError as error:
                 return USAGE, str(error)
             except LockError as error:
-                # A service that stands by waits for the masters, too.
+                # A standby service also waits for the masters.
                 if self.on_loss is not OnLoss.RESTART or self.wait is not None:
                     return UNAVAILABLE, str(error)
                 self.note(f"waiting for the masters: {error}")
@@ -128,7 +123,6 @@ class Job:
         return self.busy, f"busy{holder}" if self.verbose else ""
 
     def _lock_of(self, client: Client, alerts: Alerts) -> Any:
-        """Return the lock, which is renewed until it is released."""
         options: dict[str, Any] = {"auto_renew": True, "on_lost": alerts.note_loss}
         if self.slots:
             return client.semaphore(self.name, self.slots, **options)
@@ -144,7 +138,7 @@ class Job:
         return status
 
     def _supervise(self, program: Program, lock: Any, keeper: Keeper, alerts: Alerts) -> int | None:
-        """Run the program and release the lock; return the exit status, or None to run all again."""
+        """Run the program and release the lock; return the exit status, or None to run everything again."""
         began = time.monotonic()
         supervisor = Supervisor(
             program, lock, keeper, alerts, now_ns, int(self.kill_after * 1e9), self.on_loss, self.say
@@ -188,14 +182,14 @@ class Job:
         return True
 
     def _environment(self, lock: Any) -> dict[str, str | bytes]:
-        """Return what the program finds in its environment; never the token, which could release the lock."""
+        """Return variables for the program. They never contain the token, which could release the lock."""
         fence = {} if lock.fence is None else {"REDLATCH_FENCE": str(lock.fence)}
         return {"REDLATCH_NAME": self.name, "REDLATCH_OWNER": self.client["owner"], **fence}
 
     def _again(self, alerts: Alerts) -> int:
-        """Start this process anew, to wait for the lock and to run the program again; return only for a signal."""
+        """Restart this process, to wait for the lock and run the program again. Return only for a signal."""
         self.say("waiting for the lock, to start the program again")
-        # A signal that comes from here on ends the new process when it unblocks them.
+        # A signal from here on ends the new process when it unblocks them.
         signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         if alerts.ended_by:
             return SIGNALLED + alerts.ended_by
@@ -203,12 +197,12 @@ class Job:
 
 
 def _prepare() -> None:
-    """Undo what a parent may have set: closed streams, blocked signals, and a fence of another lock."""
+    """Undo settings of a parent: closed streams, blocked signals, and the fence of another lock."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            # Else the first pipe would get this number. An open takes the lowest one.
+            # Otherwise the first pipe would get this number: an open takes the lowest one.
             os.open(os.devnull, os.O_RDWR)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, BLOCKED)
@@ -221,13 +215,13 @@ def _signalled(number: int, typed: bool) -> int:
 
 
 def _interrupt_group() -> None:
-    """Pass the Ctrl-C that has ended the program on to the shell script that this process belongs to."""
+    """Pass the Ctrl-C that has ended the program on to the shell script of this process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.killpg(os.getpgrp(), signal.SIGINT)
 
 
 def _holder(lock: Any) -> str:
-    """Return who holds a lock, for a message; "" if that is not known."""
+    """Return a message with the lock's holder; "" if it is not known."""
     try:
         holder = lock.holder()
     except LockError:

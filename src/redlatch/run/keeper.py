@@ -1,8 +1,7 @@
 """A small process that kills the program if its supervisor cannot: the supervisor is stopped, slow or dead.
 
-The supervisor tells the keeper the process group of the program, and by when to kill it. If the pipe breaks, because
-the supervisor was killed, the keeper kills the group at once: also those of its processes that are no children of the
-supervisor.
+The supervisor sends the keeper the process group of the program, and the time to kill it. If the supervisor was killed,
+the pipe breaks, and the keeper kills the whole group at once.
 """
 
 from __future__ import annotations
@@ -14,28 +13,24 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 
-# Waits are cut to this, in ms: they do not count the time of a suspended machine, but the lock does.
+# Waits are at most this long, in ms: they do not count the time of a suspended machine, but the lock does.
 LONGEST_MS = 200
 
-# The process group, and the time to kill it in ns since boot. A group of 0 is none; a time of 0 is never.
+# The process group, and the time to kill it in ns since boot. 0 means no group, and never.
 _ORDER = struct.Struct("=qq")
 
 
 class Keeper:
-    """The keeper, seen from the supervisor. Make it before the process has a second thread.
+    """The supervisor's handle of the keeper. Make it before the process has a second thread.
 
     Args:
         now_ns: returns the time since boot, in ns.
-
-    Attributes:
-        pid: its process.
     """
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         reading, self._writing = os.pipe()
         self.pid = os.fork()
         if not self.pid:
-            # The child never returns from here.
             try:
                 os.close(self._writing)
                 _Kept(reading, now_ns).keep()
@@ -44,33 +39,25 @@ class Keeper:
         os.close(reading)
 
     def guard(self, group: int, until_ns: int) -> None:
-        """Have a process group killed at this time, in ns since boot; 0 is never."""
-        # Somebody may have killed the keeper. Then the supervisor is alone.
+        """Have a process group killed at a time in ns since boot; 0 is never."""
+        # The keeper may have been killed. Then the supervisor is alone.
         with suppress(BrokenPipeError):
             os.write(self._writing, _ORDER.pack(group, until_ns))
 
     def end(self) -> None:
-        """End the keeper, which kills nothing any more."""
+        """End the keeper without killing the group."""
         self.guard(0, 0)
         os.close(self._writing)
         os.waitpid(self.pid, 0)
 
 
 class _Kept:
-    """The process of the keeper.
-
-    Args:
-        reading: the end of the pipe to read from.
-        now_ns: as for `Keeper`.
-    """
-
     def __init__(self, reading: int, now_ns: Callable[[], int]) -> None:
         self._reading = reading
         self._now_ns = now_ns
         self._group = self._until_ns = 0
 
     def keep(self) -> None:
-        """Obey the supervisor until it ends."""
         # The keeper must survive what ends the supervisor: a terminal that closes, or a signal to its process group.
         os.setsid()
         signal.set_wakeup_fd(-1)
@@ -95,7 +82,7 @@ class _Kept:
                 self._until_ns = 0
 
     def _left_ms(self) -> int | None:
-        """Return the milliseconds until the group is to be killed, rounded up; None for never."""
+        """Return the milliseconds until the group must be killed, rounded up; None for never."""
         if not self._until_ns:
             return None
         return min(LONGEST_MS, max(0, -(-(self._until_ns - self._now_ns()) // 1_000_000)))

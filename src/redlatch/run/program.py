@@ -15,7 +15,7 @@ from redlatch.run.terminal import WANTING, Terminal
 
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
 
-# prctl(2): have the kernel send a signal when the parent ends.
+# For prctl(2): the kernel sends a signal when the parent ends.
 _PR_SET_PDEATHSIG = 1
 
 
@@ -29,8 +29,8 @@ class Program:
 
     Attributes:
         pid: its process, and its process group.
-        terminal: the terminal of this process; the program has it in the foreground where it needs it.
-        denied: whether a signal could not be sent, because the processes belong to another user.
+        terminal: the terminal of this process, which may be lent to the program.
+        denied: True once a signal could not be sent, because the processes belong to another user.
     """
 
     def __init__(self, command: list[str]) -> None:
@@ -40,7 +40,6 @@ class Program:
         parent = os.getpid()
         self.pid = os.fork()
         if not self.pid:
-            # The child never returns from here.
             status = NOT_EXECUTABLE
             try:
                 os.close(self._writing)
@@ -53,28 +52,25 @@ class Program:
             os.setpgid(self.pid, self.pid)
 
     def start(self, environment: Mapping[str, str | bytes]) -> None:
-        """Let the program run, with these variables beside those of this process. Text is UTF-8 in every locale."""
+        """Start the program, with these variables beside those of this process. Text is UTF-8 in every locale."""
         self.terminal.begin(self.pid)
         raw = {name: value if isinstance(value, bytes) else value.encode() for name, value in environment.items()}
         words = [name.encode() + b"=" + value for name, value in raw.items()]
-        # Somebody may have killed the process.
+        # The process may have been killed.
         with suppress(BrokenPipeError), os.fdopen(self._writing, "wb") as pipe:
             pipe.write(b"\0".join([b"go", *words]))
 
     def give_up(self) -> None:
-        """End the process without running the program."""
         os.close(self._writing)
         os.waitpid(self.pid, 0)
 
     def send(self, number: int) -> None:
-        """Send a signal to all processes of the group."""
         try:
             os.killpg(self.pid, number)
         except ProcessLookupError:
-            # The last process has ended.
             return
         except PermissionError:
-            # All that are left belong to another user; on macOS, they may also be zombies.
+            # All processes that are left belong to another user; on macOS, they may also be zombies.
             self.denied = True
 
     def look(self) -> int | None:
@@ -83,12 +79,12 @@ class Program:
         return status if pid else None
 
     def go_on(self) -> None:
-        """Let the program go on after it was stopped, in the foreground if this process is there (`fg`)."""
+        """Continue the program after it was stopped, in the foreground if this process is there (`fg`)."""
         self.terminal.begin(self.pid)
         self.send(signal.SIGCONT)
 
     def serve(self, number: int) -> bool:
-        """Let the program go on that this signal has stopped, if it only needs the terminal and this process has it."""
+        """Continue the program if this signal has stopped it only for the terminal, and this process can lend that."""
         if number not in WANTING or not self.terminal.lend(self.pid):
             return False
         self.send(signal.SIGCONT)
@@ -96,11 +92,11 @@ class Program:
 
 
 def _become(command: list[str], reading: int, parent: int) -> int:
-    """Wait for the order of the parent, then execute the program; return the exit status if that fails."""
+    """Wait for the parent's order, then execute the program; return the exit status if that fails."""
     # This process must not write to the pipe of its parent's signals.
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
-        # Python ignores the two that are named, and the program should find them as they are by default.
+        # Python ignores the two that are named; the program should start with the defaults.
         if number in (signal.SIGPIPE, signal.SIGXFSZ) or callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)
     os.setpgid(0, 0)

@@ -1,8 +1,8 @@
-"""The watch over a program while a lock is held: signals are passed on, and the program ends before the lock does.
+"""Watches a program while a lock is held: passes signals on, and ends the program before the lock ends.
 
-The lock is renewed all the time. If that fails, the program gets SIGTERM `kill_after` before the deadline of the lease,
-and SIGKILL just before it. So no other holder runs while the program does. A process that is in an uninterruptible
-sleep, or has left the process group, is the exception.
+If the renewals fail, the program gets SIGTERM `kill_after` before the deadline of the lease, and SIGKILL just before
+it. So no other holder runs while the program does, except beside a process that is in an uninterruptible sleep, or has
+left the process group.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from redlatch.run.program import Program
 from redlatch.run.terminal import BLOCKED, STOPPING, WANTING, stop
 from redlatch.votes.units import MILLISECOND
 
-# SIGKILL comes this long before the deadline, or a twentieth of the ttl if that is less.
+# SIGKILL is sent this long before the deadline, or a twentieth of the ttl if that is less.
 BEFORE_NS = 50 * MILLISECOND
 
-# The signals that are passed on: all that a process may handle, except those that report a fault of this process.
+# Signals that are passed on: all that a process may handle, except those for faults of this process.
 PASSED_ON = frozenset(signal.valid_signals()) - {
     signal.SIGKILL,
     signal.SIGSTOP,
@@ -41,25 +41,25 @@ PASSED_ON = frozenset(signal.valid_signals()) - {
     signal.SIGPIPE,
 }
 
-# A second signal within so many seconds must not interrupt the undo. A later one may, because Python drops an exception
-# that strikes a finalizer.
+# Within this time, in seconds, a second signal must not interrupt the undo. A later one may, because Python drops an
+# exception in a finalizer.
 UNDO = 2.0
 
-# Seconds within which a thread notes a signal that has come.
+# Seconds within which a thread records a signal.
 NOTING = 0.1
 
-# How long renewals have after this process was stopped, before they count as failed.
+# Time for renewals after this process was stopped, before they count as failed.
 RESUMING_NS = 500 * MILLISECOND
 
-# How often to look for a renewal meanwhile.
+# Time between two looks for a renewal meanwhile.
 OFTEN_NS = 10 * MILLISECOND
 
-# The signals that end a process that waits for the lock.
+# The signals that end a process while it waits for the lock.
 ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
 
 
 class OnLoss(Enum):
-    """What a loss of the lock does to the program: end it, nothing, or end it and start it again under a new lease."""
+    """After a loss: end the program, do nothing, or end it and start it again under a new lease."""
 
     TERM = "term"
     WARN = "warn"
@@ -67,11 +67,7 @@ class OnLoss(Enum):
 
 
 class Ended(BaseException):
-    """A signal that ends a process has come while it waits for the lock.
-
-    Args:
-        number: of the signal.
-    """
+    """A signal has come that ends a process while it waits for the lock."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -83,10 +79,11 @@ class Alerts:
 
     Attributes:
         lost: why the lock was lost; "" if it was not.
-        waiting: whether this process waits for the lock. Then signals raise `Ended`, so that the acquire is undone.
-        running: whether the program runs. Otherwise a Ctrl-Z stops this process alone.
+        waiting: True while this process waits for the lock. Then signals raise `Ended`, so that the acquire is undone.
+        running: True while the program runs. Otherwise a Ctrl-Z stops this process alone.
         ended_by: the last signal that ends a process; 0 if none has come.
-        children: the processes that this one has started. PID 1 of a container inherits others, and only reaps them.
+        children: the processes that this one has started. PID 1 of a container also inherits others, and only reaps
+            them.
     """
 
     def __init__(self) -> None:
@@ -104,22 +101,22 @@ class Alerts:
         self._poll.register(self._reading, select.POLLIN)
 
     def note_loss(self, _: Any, reason: str) -> None:
-        """Record that the lock was lost; a lock calls this as its `on_lost`."""
+        """Record that the lock was lost: its `on_lost`."""
         self.lost = reason
         # If the pipe is full, the other alerts wake the supervisor.
         with suppress(BlockingIOError):
             os.write(self._writing, b"\0")
 
     def take_signals(self) -> None:
-        """Take all signals that are passed on, and SIGCHLD, until this process ends."""
+        """Handle all signals that are passed on, and SIGCHLD, until this process ends."""
         signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
         for number in PASSED_ON | {signal.SIGCHLD}:
-            # What nohup has set stays, also for the program.
+            # Keep what nohup has set, for the program, too.
             if signal.getsignal(number) is not signal.SIG_IGN or number == signal.SIGCHLD:
                 signal.signal(number, self._take)
 
     def _take(self, number: int, _: object) -> None:
-        """End the wait for the lock. While the program runs, the number in the pipe is enough."""
+        """Handle a signal. While the program runs, its number in the pipe is enough."""
         if number in ENDING:
             self.ended_by = number
         if number == signal.SIGCHLD:
@@ -142,7 +139,7 @@ class Alerts:
                 os.waitpid(ended.si_pid, 0)
 
     def end_the_wait(self) -> None:
-        """Let a signal that ends a process raise `Ended` from now on. Python drops exceptions while it forks.
+        """Let a signal that ends a process raise `Ended` from now on. During a fork, Python would drop the exception.
 
         Raises:
             Ended: such a signal has come already.
@@ -165,7 +162,7 @@ class Alerts:
             raise Ended(self.ended_by)
 
     def wait(self, seconds: float) -> list[int]:
-        """Wait for alerts, a second at most; return the numbers of the signals."""
+        """Wait for alerts, at most a second; return the numbers of the signals."""
         if not self._unread:
             self._read(seconds)
         numbers, self._unread = self._unread, []
@@ -179,12 +176,12 @@ class Alerts:
             self._unread += [number for number in os.read(self._reading, 4096) if number]
 
     def stop_group(self, number: int) -> bool:
-        """Stop the process group of this process, and return when it goes on.
+        """Stop the process group of this process, and return when it continues.
 
-        Return False if the kernel has stopped nothing, because there is no shell that could continue the group.
+        Return False if the kernel has stopped nothing, because no shell could continue the group.
         """
         stop(number, -os.getpgrp())
-        # If it was stopped, a SIGCONT has come, and one of the threads is about to note it.
+        # If it was stopped, a SIGCONT has come, and one of the threads is about to record it.
         end = time.monotonic() + NOTING
         while signal.SIGCONT not in self._unread and (left := end - time.monotonic()) > 0:
             self._read(left)
@@ -192,16 +189,11 @@ class Alerts:
 
 
 class Supervisor:
-    """The watch over one program.
+    """Watches one program.
 
     Args:
-        program: it was started.
-        lock: it is held and renewed.
-        keeper: kills the program if this process cannot.
-        alerts: takes signals, and is the `on_lost` of the lock.
         now_ns: returns the time since boot, in ns.
         kill_after_ns: how long before the deadline the program gets SIGTERM.
-        on_loss: what a loss does.
         say: writes a message for the user.
 
     Attributes:
@@ -230,10 +222,10 @@ class Supervisor:
         self._ttl_ns = int(lock.ttl * 1e9)
         self._before_ns = min(BEFORE_NS, self._ttl_ns // 20)
         self._kill_ns = self._guarded_ns = 0
-        # Until when the renewals may need to go on after a stop.
+        # After a stop, renewals may be late until this time.
         self._resuming_ns = 0
         self._warned = False
-        # Whether the program was asked to stop, and has not done so yet.
+        # True while the program was asked to stop, and has not done so yet.
         self._stopping = False
         self.lost = ""
 
@@ -250,7 +242,7 @@ class Supervisor:
                 return status
 
     def _pass_on(self, number: int) -> None:
-        """Do with a signal what the program would do in the place of this process."""
+        """Handle a signal as the program would if it had this process's place."""
         program = self._program
         if number == signal.SIGCONT:
             self._resume()
@@ -277,7 +269,6 @@ class Supervisor:
     def _left(self) -> float:
         """Do what is due; return the seconds until something is due again."""
         now = self._now_ns()
-        # Every renewal moves it.
         deadline_ns: int = self._lock.deadline_ns - self._before_ns
         if self._on_loss is OnLoss.WARN:
             if self._alerts.lost and not self._warned:
@@ -289,8 +280,8 @@ class Supervisor:
             self._end(now, deadline_ns)
         if not self.lost:
             self._guard(deadline_ns)
-            # A renewal begins when a third of the ttl is over. Look for it soon after, so that the keeper learns the
-            # new deadline; if it is late, look often.
+            # A renewal begins after a third of the ttl. Look for it soon after that, so that the keeper learns the new
+            # deadline. If it is late, look often.
             early = deadline_ns - self._ttl_ns // 2 - now
             often = OFTEN_NS if now < self._resuming_ns else self._ttl_ns // 20
             return max(0, early if early > 0 else min(due_ns - now, often)) / 1e9
@@ -300,7 +291,7 @@ class Supervisor:
         return (self._kill_ns - now) / 1e9
 
     def _resume(self) -> None:
-        """Let the renewals go on that stood still while this process was stopped."""
+        """Give the renewals some time after this process was stopped."""
         self._resuming_ns = self._now_ns() + RESUMING_NS
 
     def _end(self, now: int, deadline_ns: int) -> None:
@@ -315,7 +306,7 @@ class Supervisor:
         self._say(f"the lock is lost ({self.lost}): the program ends within {self._kill_after_ns / 1e9:g} s")
 
     def _stop_too(self, number: int) -> None:
-        """Do what a shell does when its job was stopped, or have the shell do it.
+        """Stop like a shell whose job was stopped, or let the shell do it.
 
         While this process is stopped it renews nothing. The keeper kills the program if the lease ends meanwhile.
         """
@@ -325,17 +316,17 @@ class Supervisor:
         stopping, self._stopping = self._stopping, False
         if program.serve(number):
             if stopping:
-                # The kernel drops a Ctrl-Z when the program goes on.
+                # The kernel drops a Ctrl-Z when the program continues.
                 program.send(signal.SIGTSTP)
             return
         program.terminal.take_back()
-        # The keeper must know the newest deadline.
+        # The keeper must know the latest deadline.
         self._left()
         if self.lost or self._alerts.stop_group(signal.SIGTSTP if number == signal.SIGSTOP else number):
             self._resume()
             return
-        # No shell could continue this process, so it goes on. The kernel lets no program be stopped from the terminal
-        # then; and hangs up one that waits for the terminal.
+        # No shell could continue this process, so it keeps running. Then the kernel stops no program from the terminal,
+        # and hangs up a program that waits for the terminal.
         if number in WANTING:
             program.send(signal.SIGHUP)
         if number != signal.SIGSTOP:

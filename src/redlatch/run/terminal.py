@@ -1,8 +1,8 @@
 """The controlling terminal of this process: which process group may read and set it (job control).
 
-The program has a process group of its own, so that its processes can be killed together. The terminal serves one group
-at a time, its foreground. So this process lends it to the program, and takes it back for the shell. See credentials(7)
-and the chapter "Job Control" of the GNU C library, which a shell follows in the same way.
+The program has its own process group, so that its processes can be killed together. The terminal serves one group at a
+time, its foreground. So this process lends it to the program, and takes it back for the shell. See credentials(7) and
+the chapter "Job Control" of the GNU C library.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import signal
 import stat
 from contextlib import suppress
 
-# The signals by which the kernel stops a process that needs the terminal and is not in its foreground.
+# The kernel stops a process by these signals if it needs the terminal and is not in its foreground.
 WANTING = frozenset({signal.SIGTTIN, signal.SIGTTOU})
 
-# What this process writes to a terminal must not stop it (`stty tostop`), nor may a change of the foreground. So this
-# signal of a neighbour is only taken while the main thread waits.
+# Writing to a terminal (`stty tostop`), or changing its foreground, must not stop this process. So this signal of a
+# neighbour is only taken while the main thread waits.
 BLOCKED = frozenset({signal.SIGTTOU})
 
 # The signals that stop a process, and that it may handle.
@@ -27,7 +27,7 @@ class Terminal:
     """The controlling terminal, if there is one. Its thread must block SIGTTOU, to set it from the background.
 
     Attributes:
-        lent: whether the program has it.
+        lent: True while the program has it.
     """
 
     def __init__(self) -> None:
@@ -45,21 +45,21 @@ class Terminal:
 
     @property
     def ours(self) -> bool:
-        """True if the terminal is with this process or its program, so that the user's Ctrl-C is for them."""
+        """True if this process or its program has the terminal, so that the user's Ctrl-C is for them."""
         return self.lent or self._foreground() == os.getpgrp()
 
     def begin(self, group: int) -> None:
-        """Lend the terminal to a program that starts or goes on.
+        """Lend the terminal to a program that starts or continues.
 
-        A Ctrl-C must reach the processes before this one in a pipeline, too. So the program gets the terminal only when
-        it needs it there. The processes behind end with the program.
+        In a pipeline, a Ctrl-C must also reach the processes before this one. So there the program gets the terminal
+        only when it needs it. The processes behind end with the program.
         """
         self.lent = False
         if self._eager:
             self.lend(group)
 
     def lend(self, group: int) -> bool:
-        """Lend the terminal to the program; return False if this process has none to lend."""
+        """Lend the terminal to the program; return False if this process does not have it."""
         now = self._foreground()
         if now == os.getpgrp():
             self._set(group)
@@ -88,7 +88,6 @@ class Terminal:
         return True
 
     def _foreground(self) -> int | None:
-        """Return the process group in the foreground; None if there is no terminal."""
         if self._fd is None:
             return None
         try:
@@ -118,7 +117,7 @@ def _group_of_leader() -> int:
 
 
 def stop(number: int, whom: int) -> None:
-    """Stop this process, or with a negative number its process group, as the signal does by default."""
+    """Stop this process, or its process group with a negative number, as the signal does by default."""
     before = signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
     os.kill(whom, number)
