@@ -16,11 +16,9 @@ must not, although the demo kills a master half-way, and then a buyer process th
     report      the result as a table and as JSON
     progress    the output while the demo runs
 
-The limits of this proof: the killed master comes back empty. This is the known danger of every quorum of masters that
-keep nothing on disk: the master could vote a second time for a lock that is still held. The Redis documentation asks
-for a "delayed restart" against that (https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/). The
-demo restarts the master within the lock's ttl and relies on the client's guard instead: the guard does not count the
-votes of such a master until every lease that it voted for is over. So the result does not depend on luck. And a lease
-protects a resource that checks nothing itself only if its holders look at the clock: a buyer calls `lock.check()` right
-before it writes.
+The killed master comes back empty, so it could vote a second time for a lock that is still held. The Redis
+documentation asks for a "delayed restart" (https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/).
+The demo restarts the master within the lock's ttl and relies on the client's guard: it ignores the votes of such a
+master until every lease that it voted for is over. The file checks nothing itself, so a buyer calls `lock.check()`
+right before it writes.
 """

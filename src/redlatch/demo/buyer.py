@@ -1,7 +1,7 @@
 """A buyer process of the demo: `python -m redlatch.demo.buyer`. It reads a plan from stdin and writes events to stdout.
 
-The first line of stdin is the plan, and the second line starts the sale. The end of stdin means that the demo has
-ended. Then this process exits too, so no process is left behind, even if the demo was killed with SIGKILL.
+The first line of stdin is the plan, and the second line starts the sale. At the end of stdin this process exits, so no
+process is left behind, even if the demo was killed with SIGKILL.
 """
 
 from __future__ import annotations
@@ -23,22 +23,19 @@ from redlatch.errors import LockError, LockLost, NotOwned, QuorumUnavailable
 # A buyer needs little stack. With the default of 8 MiB, a thousand threads would need much address space.
 _STACK_BYTES = 512 * 1024
 
-# The longest pause in seconds before each further attempt of a buyer whose lease ran out, or that no quorum answered,
-# because the machine is too busy. The pauses get longer, so that the buyers reduce the load. If the last attempt fails
-# too, the masters must be gone.
+# The longest pauses in seconds before the next attempts of a buyer whose lease ran out, or that no quorum answered.
+# They get longer to reduce the load of a busy machine. If the last attempt fails too, the masters must be gone.
 _PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, *(1.0,) * 11)
 
-# The errors that a release may raise after a sale. They do no harm: the lock was valid before the write, and the key is
-# gone or will expire with its ttl.
+# A release may raise these after a sale. The lock was valid before the write, and the key is gone or will expire.
 _HARMLESS = (LockLost, NotOwned, QuorumUnavailable)
 
 
-class OutOfPatience(Exception):
-    """A buyer cannot get the lock."""
+class OutOfPatience(Exception): ...
 
 
 class BuyerProcess:
-    """The buyers of one process. All wait until the sale starts, then each buys one item or finds none left."""
+    """The buyers of one process. They wait until the sale starts, then each buys one item or finds none left."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -46,7 +43,6 @@ class BuyerProcess:
         self._doom = Doom(self._shop, plan.doomed_at)
 
     def run_threads(self) -> None:
-        """Run each buyer in its own thread."""
         plan = self._plan
         client = redlatch.Client(list(plan.urls), **plan.options) if plan.urls else None
         if client is not None:
@@ -63,7 +59,7 @@ class BuyerProcess:
             client.close()
 
     def _in_thread(self, client: redlatch.Client | None, door: threading.Event, buyer: int) -> None:
-        """Wait for the start and buy. A failure ends the whole process, because it makes the result invalid."""
+        """Wait for the start and buy. A failure makes the result invalid, so it ends the whole process."""
         door.wait()
         try:
             if client is None:
@@ -81,7 +77,7 @@ class BuyerProcess:
             _give_up(error)
 
     def _buy_locked(self, client: redlatch.Client, buyer: int) -> LockError | None:
-        """Buy under the lock; return None, or an error after which nothing was written and the buyer may try again."""
+        """Buy under the lock. If nothing was written and the buyer may try again, return the error."""
         lock = client.lock(self._plan.name, ttl=self._plan.ttl)
         began = time.perf_counter()
         try:
@@ -103,7 +99,6 @@ class BuyerProcess:
         return None
 
     async def run_tasks(self) -> None:
-        """Run each buyer in its own asyncio task."""
         plan = self._plan
         client = redlatch.AsyncClient(list(plan.urls), **plan.options) if plan.urls else None
         if client is not None:
@@ -117,7 +112,6 @@ class BuyerProcess:
             await client.close()
 
     async def _in_task(self, client: redlatch.AsyncClient | None, door: asyncio.Event, buyer: int) -> None:
-        """Wait for the start and buy. A failure ends the whole process, because it makes the result invalid."""
         await door.wait()
         try:
             if client is None:
@@ -135,7 +129,6 @@ class BuyerProcess:
             _give_up(error)
 
     async def _buy_locked_async(self, client: redlatch.AsyncClient, buyer: int) -> LockError | None:
-        """Buy under the lock; return None, or an error after which nothing was written and the buyer may try again."""
         lock = client.lock(self._plan.name, ttl=self._plan.ttl)
         began = time.perf_counter()
         try:
@@ -170,7 +163,7 @@ class BuyerProcess:
 
 
 def _unchecked() -> None:
-    """Check nothing, because this sale has no lock."""
+    """This sale has no lock."""
 
 
 def _give_up(error: Exception) -> None:
@@ -179,12 +172,10 @@ def _give_up(error: Exception) -> None:
     try:
         Event(Kind.FAILED, text=what or type(error).__name__).send()
     finally:
-        # Exit even if the report fails because the demo is gone.
         os._exit(1)
 
 
 def main() -> None:
-    """Run the plan that stdin gives."""
     plan = Plan.from_line(sys.stdin.buffer.readline())
     try:
         process = BuyerProcess(plan)

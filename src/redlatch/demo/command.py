@@ -15,7 +15,7 @@ from redlatch.demo.run import run_demo
 from redlatch.demo.sale import DemoFailed
 from redlatch.errors import ConfigurationError
 
-# Half of the buyers are threads. With more buyers than this, the demo would measure the scheduler and not the lock.
+# With more buyers, of which half are threads, the demo would measure the scheduler and not the lock.
 MOST_BUYERS = 2000
 
 

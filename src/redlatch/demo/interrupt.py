@@ -1,4 +1,4 @@
-"""End the demo at the first signal or at its time limit, and protect the cleanup that follows from further signals."""
+"""End the demo at the first signal or at its time limit, and protect the following cleanup from further signals."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from typing import Any
 _BY_HAND = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class OutOfTime(Exception):
-    """The time limit passed."""
+class OutOfTime(Exception): ...
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal arrived; `status` is the exit status that a shell reports for a program ended by this signal."""
+    """A signal arrived; `status` is the exit status that a shell would report."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -24,14 +23,10 @@ class Stopped(KeyboardInterrupt):
 
 
 class Interruptions:
-    """A context manager in which a signal raises Stopped and the time limit raises OutOfTime, whichever comes first.
+    """A context manager in which a signal raises Stopped and the time limit raises OutOfTime.
 
-    The time limit is an alarm signal, because a signal interrupts every wait of the main thread, for example for a
-    server that does not start. Only the first signal counts: a second Ctrl-C must not stop the cleanup of processes and
-    files.
-
-    Args:
-        seconds: the time limit.
+    The time limit is an alarm signal, because a signal interrupts every wait of the main thread. Only the first signal
+    counts: a second Ctrl-C must not stop the cleanup of processes and files.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -50,7 +45,6 @@ class Interruptions:
         return self
 
     def disarm(self) -> None:
-        """Ignore signals and time from here on."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number in _BY_HAND:
             signal.signal(number, signal.SIG_IGN)
@@ -64,7 +58,7 @@ class Interruptions:
 
     @contextmanager
     def postponed(self) -> Iterator[None]:
-        """Postpone the exception to the end of the block. It must not interrupt the start or the end of a process."""
+        """Postpone the exception to the end of the block, which starts or ends processes."""
         self._postponing = True
         try:
             yield

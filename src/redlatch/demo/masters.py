@@ -9,19 +9,17 @@ from typing import Protocol
 
 from redlatch.errors import ConfigurationError
 
-# The smallest number of masters of which one may fail: with two masters the quorum is two.
+# With two masters, the quorum is two.
 ENOUGH_TO_KILL_ONE = 3
 
-# The seconds that the killed master stays away. It may come back at any time: the guard does not count its votes until
-# every lease that it voted for is over.
+# Seconds until the killed master comes back. The guard ignores its votes until every lease that it voted for is over.
 AWAY = 0.5
 
 
 class Fleet(Protocol):
     """The methods of `redlatch.testing.embedded.Masters` that the demo uses."""
 
-    def kill(self, index: int) -> None:
-        """Kill one master with SIGKILL."""
+    def kill(self, index: int) -> None: ...
 
     def start(self, index: int) -> None:
         """Start the master again, empty, at the same address."""
@@ -31,10 +29,9 @@ class Masters:
     """The lock masters, and the failure of one of them.
 
     Attributes:
-        urls: their addresses.
         quorum: the number of masters that must agree.
-        own: whether the demo started them itself.
-        killable: whether one of them will be killed.
+        own: True if the demo started them itself.
+        killable: True if one of them will be killed.
     """
 
     def __init__(self, urls: Sequence[str], fleet: Fleet | None = None) -> None:
@@ -49,14 +46,10 @@ class Masters:
 
     @property
     def away(self) -> bool:
-        """True if the killed master is still down and will be restarted."""
         return self._back_at is not None
 
     def kill_one(self, tell: Callable[[str], None]) -> None:
-        """Kill one master and schedule its restart.
-
-        Do nothing after the first call, and if a quorum would not survive it.
-        """
+        """Kill one master and schedule its restart. Do nothing after the first call, or if no quorum would be left."""
         if not self.killable or self._killed or self._fleet is None:
             return
         self._killed = True
@@ -66,21 +59,20 @@ class Masters:
         tell(f"master {self._victim + 1} killed (SIGKILL): {count - 1} of {count} left, {self.quorum} must agree")
 
     def bring_back_when_due(self, tell: Callable[[str], None]) -> None:
-        """Start the killed master again, empty."""
         if self._back_at is None or self._fleet is None or time.perf_counter() < self._back_at:
             return
         self._back_at = None
         try:
             self._fleet.start(self._victim)
         except ConfigurationError as error:
-            # Not a ConfigurationError here: no command-line option is wrong.
+            # This is no ConfigurationError, because no command-line option is wrong.
             raise RuntimeError(f"master {self._victim + 1} does not come back: {error}") from error
         tell(f"master {self._victim + 1} is back, empty; it votes again when no lease from before is left")
 
 
 @contextmanager
 def open_masters(count: int, servers: Sequence[str]) -> Iterator[Masters]:
-    """Yield the user's `servers` if there are any, else `count` embedded masters, which are stopped at the end."""
+    """Yield the user's `servers`, or otherwise `count` embedded masters, which are stopped at the end."""
     if servers:
         yield Masters(servers)
         return

@@ -15,7 +15,7 @@ import redlatch
 
 
 class Face(StrEnum):
-    """The interface of redlatch that a process uses for its buyers; both interfaces compete for the same lock."""
+    """The interface of redlatch that a process uses for its buyers; both compete for the same lock."""
 
     THREADS = "threads"
     ASYNCIO = "asyncio"
@@ -51,13 +51,9 @@ class Plan:
 
     Attributes:
         folder: the folder of the shop's files.
-        face: threads or asyncio.
         buyers: the numbers of its buyers.
         urls: the lock masters; empty for a sale without a lock.
-        name: the name of the lock.
-        ttl: seconds of a lease.
-        patience: seconds after which a buyer gives up waiting for the lock.
-        longest_pause: the longest pause in seconds between two attempts of a waiting buyer.
+        name, ttl, patience, longest_pause: as in `sale.Order`.
         doomed_at: the first buyer that finds this many items left waits to be killed; 0 for no buyer.
         guarded: whether a guard keeps out masters that may have forgotten a lease.
     """
@@ -75,17 +71,14 @@ class Plan:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options of the buyers' clients."""
         guard = redlatch.Guard(max_ttl=self.ttl) if self.guarded else None
         return {"ttl": self.ttl, "retry": redlatch.Retry(longest=self.longest_pause), "guard": guard}
 
     def to_line(self) -> bytes:
-        """Write the plan as one line."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> Plan:
-        """Read the plan that `to_line` wrote."""
         fields: dict[str, Any] = json.loads(line)
         fields.update(face=Face(fields["face"]), buyers=tuple(fields["buyers"]), urls=tuple(fields["urls"]))
         return cls(**fields)
@@ -96,7 +89,6 @@ class Event:
     """An event in a buyer process.
 
     Attributes:
-        kind: the kind of event.
         wait: the seconds that the acquire before the event took; None if there was none.
         text: see `Kind`.
     """
@@ -112,6 +104,5 @@ class Event:
 
     @classmethod
     def from_line(cls, line: bytes) -> Event:
-        """Read the event that `send` wrote."""
         fields: dict[str, Any] = json.loads(line)
         return cls(Kind(fields["kind"]), fields["wait"], fields["text"])

@@ -1,4 +1,4 @@
-"""The demo's side of a buyer process: start the process, start its sale, follow its events, kill it."""
+"""The demo's side of a buyer process: it starts the process and its sale, reads its events, and kills it."""
 
 from __future__ import annotations
 
@@ -18,22 +18,20 @@ class BuyerProcess:
     """One buyer process.
 
     Args:
-        plan: the plan to send to it.
+        plan: sent to it.
         inbox: receives the events of the process as they arrive, and None at its end.
         errors: the file for its stderr.
 
     Attributes:
-        plan: its plan.
-        finished: whether it has no more to do, or was killed.
+        finished: True once it has no more to do, or was killed.
     """
 
     def __init__(self, plan: Plan, inbox: Inbox, errors: Path) -> None:
         self.plan = plan
         self.finished = False
         with errors.open("ab") as stderr:
-            # The process gets its own session: Ctrl-C in the terminal then reaches only the demo, which ends its
-            # buyers itself. With -P and our own path the process imports the same modules as the demo, regardless of
-            # modules in the current folder.
+            # The process gets its own session, so that Ctrl-C reaches only the demo, which ends its buyers itself. With
+            # -P and our own path the process imports the same modules as the demo, regardless of the current folder.
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "redlatch.demo.buyer"],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -49,15 +47,12 @@ class BuyerProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._process.pid
 
     def open_door(self) -> None:
-        """Start the sale for the buyers of this process."""
         self._write(b"go\n")
 
     def kill(self) -> None:
-        """Kill the process with SIGKILL, if it still runs, and wait for its end."""
         self.finished = True
         self._process.kill()
         self._process.wait()
@@ -73,16 +68,15 @@ class BuyerProcess:
             os.write(self._process.stdin.fileno(), line)
 
     def _read(self, inbox: Inbox) -> None:
-        """Put the events of the process into the inbox, and None at its end."""
         assert self._process.stdout is not None
         try:
             with os.fdopen(os.dup(self._process.stdout.fileno()), "rb") as lines:
                 for line in lines:
-                    # A line without its end means that the process was killed while it wrote.
+                    # A line without its end: the process was killed while it wrote.
                     if line.endswith(b"\n"):
                         inbox.put((self, Event.from_line(line)))
         finally:
-            # Do this also after a line that is not an event. Without the None the demo would wait until its time limit.
+            # Do this even after a line that is not an event. Without the None the demo would wait until its time limit.
             inbox.put((self, None))
 
 

@@ -1,4 +1,4 @@
-"""The demo's output on stderr while it runs: one line for each event, and a progress bar in a terminal."""
+"""The demo's output on stderr while it runs: a line for each event, and a progress bar in a terminal."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 
 class Display:
-    """Shows the sales, one after the other; a `sale.Watcher`.
-
-    Attributes:
-        at: the title of the current chapter.
-    """
+    """Shows the sales, one after the other; a `sale.Watcher`. `at` is the title of the current chapter."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -38,12 +34,7 @@ class Display:
         self._bar.stop()
 
     def chapter(self, what: str, stock: int | None = None) -> None:
-        """Announce the next chapter.
-
-        Args:
-            what: the title.
-            stock: the number of items, if the chapter is a sale.
-        """
+        """Announce the next chapter; `stock` is the number of items if it is a sale."""
         self.at = what.strip()
         self._console.print(what, highlight=False)
         if self._task is not None:
@@ -53,10 +44,8 @@ class Display:
             self._task = self._bar.add_task(" ", total=stock)
 
     def happened(self, seconds: float, what: str) -> None:
-        """Show an event and its time in seconds since the start of the sale."""
         self._console.print(f"  {seconds:5.2f} s  {what}", highlight=False)
 
     def sold(self, count: int) -> None:
-        """Move the bar to the number of items sold."""
         if self._task is not None:
             self._bar.update(self._task, completed=count)

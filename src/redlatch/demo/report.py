@@ -1,4 +1,4 @@
-"""The result of the demo: the buyers' measurements as JSON and as a table."""
+"""The result of the demo, as JSON and as a table."""
 
 from __future__ import annotations
 
@@ -25,15 +25,6 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 @dataclass(frozen=True)
 class Result:
-    """The results of both sales.
-
-    Attributes:
-        order: the size of the sales.
-        without: the result of the sale without a lock.
-        locked: the result of the sale with a lock.
-        masters: the lock masters.
-    """
-
     order: Order
     without: Tally
     locked: Tally
@@ -71,7 +62,6 @@ class Result:
         )
 
     def show(self, console: Console) -> None:
-        """Print the table of figures, the events with their times, and the verdict."""
         console.print(self._figures())
         console.print()
         console.print(self._history())
@@ -138,5 +128,4 @@ class Result:
 
 
 def _alarm(oversold: int) -> str:
-    """Return the number in red if it is above 0, else in green."""
     return f"[bold red]{oversold}[/]" if oversold else f"[bold green]{oversold}[/]"

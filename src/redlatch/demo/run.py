@@ -18,12 +18,12 @@ from redlatch.errors import ConfigurationError, LockError
 
 PROCESSES = 4
 
-# Seconds of a lease. All buyers wait this long after the holder was killed. It is many times the length of a purchase.
+# Seconds of a lease, many times the length of a purchase. All buyers wait this long after the holder was killed.
 TTL = 1.0
 
-# The number of attempts per second that all waiting buyers together make on five masters. A buyer pauses for half of
-# the longest pause on average. With the client's default pause, 1000 buyers make 40 000 attempts per second. On two
-# busy cores the sale then took 28 s; with this limit it took 5 s.
+# Attempts per second of all waiting buyers together on five masters. A buyer pauses for half of the longest pause on
+# average. With the client's default pause, 1000 buyers make 40 000 attempts per second: on two busy cores the sale took
+# 28 s, and with this limit 5 s.
 ATTEMPTS = 8_000
 
 # The lower limit of the longest pause in seconds: the client's default.
@@ -32,7 +32,7 @@ SHORTEST = 0.05
 # The part of the time limit in seconds that is reserved for the cleanup.
 RESERVE = 0.5
 
-# Seconds within which the masters must grant the first lock, which has no other claimant.
+# Seconds to acquire the first lock, for which no one competes.
 FIRST_LOCK = 5.0
 
 
@@ -40,12 +40,9 @@ def run_demo(stock: int, buyers: int, masters: int, servers: Sequence[str], seco
     """Hold both sales and return their results, leaving no process, file or key behind.
 
     Args:
-        stock: items for sale in each sale.
-        buyers: the number of buyers, who want one item each.
         masters: the number of masters to start.
         servers: the URLs of the user's servers, to lock on these instead.
         seconds: the time limit for the whole demo.
-        display: shows the progress.
 
     Raises:
         DemoFailed: there is no result; the message gives the reason.
@@ -61,7 +58,6 @@ def run_demo(stock: int, buyers: int, masters: int, servers: Sequence[str], seco
                 fleet = _open(cleanup, masters, servers)
                 return _hold_both(order, fleet, folder, display, interruptions)
             finally:
-                # No signal may interrupt the cleanup.
                 interruptions.disarm()
     except BrokenPipeError:
         # The reader of the progress output is gone.
@@ -74,7 +70,6 @@ def run_demo(stock: int, buyers: int, masters: int, servers: Sequence[str], seco
 
 
 def _hold_both(order: Order, fleet: Masters, folder: Path, display: Display, interruptions: Interruptions) -> Result:
-    """Hold one sale after the other."""
     _try_lock(fleet, order)
     display.chapter("A flash sale without a lock", order.stock)
     without = Sale(order, folder / "without", None, display, interruptions.postponed).run()
@@ -85,7 +80,7 @@ def _hold_both(order: Order, fleet: Masters, folder: Path, display: Display, int
 
 
 def _open(cleanup: ExitStack, number: int, servers: Sequence[str]) -> Masters:
-    """Open the masters. Raise DemoFailed if embedded masters do not start, because no option is wrong then."""
+    """Raise DemoFailed if embedded masters do not start, because no option is wrong then."""
     try:
         return cleanup.enter_context(open_masters(number, servers))
     except (LockError, RuntimeError, OSError) as error:

@@ -1,9 +1,9 @@
 """One sale: start the buyer processes, handle their events, and kill a master and a buyer process on the way.
 
-One loop in one thread does this; a reader thread per buyer process only moves the events into a queue. In a sale with a
-lock, the demo kills one master when half the stock is sold. When two fifths are left, it kills the buyer process that
-holds the lock. As a supervisor would, it starts a new process with those buyers of the dead one that have not bought
-yet. Otherwise the number of remaining buyers would depend on which process held the lock.
+One loop in one thread does this; a reader thread per buyer process only moves the events into a queue. With a lock, the
+demo kills a master when half the stock is sold. When two fifths are left, it kills the buyer process that holds the
+lock, and starts a new process with those buyers of the dead one that have not bought yet. Otherwise the number of
+remaining buyers would depend on the process that held the lock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TICK = 0.02
 
 
 class DemoFailed(Exception):
-    """The demo failed, so there is no result."""
+    """There is no result."""
 
 
 def count(number: int, what: str) -> str:
@@ -35,7 +35,7 @@ def count(number: int, what: str) -> str:
 
 
 class Watcher(Protocol):
-    """A display that shows the sale while it runs."""
+    """Shows the sale while it runs."""
 
     def happened(self, seconds: float, what: str) -> None:
         """Show an event and its time in seconds since the start of the sale."""
@@ -49,8 +49,6 @@ class Order:
     """The size and terms of a sale.
 
     Attributes:
-        stock: items for sale.
-        buyers: the number of buyers, who want one item each.
         processes: the number of buyer processes; half run threads, half asyncio.
         name: the name of the lock.
         ttl: seconds of a lease.
@@ -68,7 +66,6 @@ class Order:
 
     @property
     def doomed_at(self) -> int:
-        """The number of items left when a buyer is killed."""
         return max(1, self.stock * 2 // 5)
 
     def shares(self) -> list[tuple[int, ...]]:
@@ -82,11 +79,9 @@ class Tally:
     """The result of a sale.
 
     Attributes:
-        stock: the number of items at the start.
         sold: the number of items sold, from the ledger.
         left: the number of items left, from the stock file.
-        seconds: the length of the sale.
-        halted: the seconds of these in which no sale happened because the holder of the lock was dead.
+        halted: the seconds in which no item was sold, because the holder of the lock was dead.
         impl: the implementation of the lock.
         lost_leases: how often a buyer was too slow and did not write.
         unanswered: how often no quorum of masters answered a buyer in time, so that it tried again.
@@ -107,7 +102,6 @@ class Tally:
 
     @property
     def oversold(self) -> int:
-        """The number of items sold beyond the stock."""
         return max(0, self.sold - self.stock)
 
 
@@ -115,10 +109,7 @@ class Sale:
     """One sale.
 
     Args:
-        order: its size and terms.
-        folder: the folder of its files.
-        masters: the lock masters; None for a sale without a lock, in which no process is killed.
-        watcher: shows the sale.
+        masters: None for a sale without a lock, in which no process is killed.
         undisturbed: a context in which no signal raises an exception. The sale starts and ends processes in it.
     """
 
@@ -146,11 +137,6 @@ class Sale:
         self._tally = Tally(order.stock)
 
     def run(self) -> Tally:
-        """Hold the sale and return its result.
-
-        Raises:
-            DemoFailed: a buyer process ended unexpectedly or gave up.
-        """
         try:
             doomed_at = self._order.doomed_at if self._masters else 0
             for number, share in enumerate(self._order.shares()):
@@ -190,7 +176,6 @@ class Sale:
             self._processes.append(BuyerProcess(plan, self._inbox, self._folder / "stderr"))
 
     def _step(self) -> None:
-        """Handle the next event, if one arrives within TICK, and restart the killed master when it is due."""
         try:
             process, event = self._inbox.get(timeout=TICK)
         except queue.Empty:
@@ -246,8 +231,8 @@ class Sale:
         self._watcher.sold(self._tally.sold)
         if not self._masters:
             return
-        # Events of different processes may arrive in another order. The event of an item that was sold before the kill
-        # does not end the halt.
+        # Events of different processes may arrive in another order. An item that was sold before the kill does not end
+        # the halt.
         if self._halted and self._tally.sold > self._order.stock - self._order.doomed_at:
             self._tally.halted = time.perf_counter() - self._halted
             self._tell(f"the sale goes on: the killed buyer's lease ran out after {self._tally.halted:.2f} s")
@@ -258,12 +243,11 @@ class Sale:
             self._tell("sold out: the buyers that still wait find no item left")
 
     def _accident(self) -> None:
-        """Kill a master, unless one was killed already."""
         if self._masters:
             self._masters.kill_one(self._tell)
 
     def _kill_holder(self, process: BuyerProcess) -> None:
-        """Kill the process that waits for that inside its critical section, and start another in its place."""
+        """Kill the process, which waits for that inside its critical section, and start another one instead."""
         process.kill()
         self._halted = time.perf_counter()
         self._tell(f"buyer process {process.pid} killed (SIGKILL) while holding the lock")
@@ -274,16 +258,13 @@ class Sale:
         self._tell(f"process {self._processes[-1].pid} takes over {those} not bought")
 
     def _tell(self, what: str) -> None:
-        """Add an event to the report, and show it."""
         seconds = self._clock()
         self._tally.history.append((seconds, what))
         self._watcher.happened(seconds, what)
 
     def _clock(self) -> float:
-        """Return the seconds since the start of the sale."""
         return time.perf_counter() - self._began
 
     def _last_words(self) -> str:
-        """Return the last line that a buyer process wrote to stderr, for an error message."""
         lines = (self._folder / "stderr").read_text(errors="replace").strip().splitlines()
         return f": {lines[-1]}" if lines else ""

@@ -3,9 +3,8 @@
 The stock is a number in a plain file. The ledger gets one line per sale through O_APPEND. No race can lose such a line,
 so the ledger is the reference for the stock.
 
-The two files stay consistent when a process is killed, because no process is killed while it writes. The process to be
-killed stops inside its critical section before it has written anything (`Doom`). From then on none of its buyers
-writes, and only then it asks to be killed.
+The two files stay consistent when a process is killed: it stops inside its critical section before it has written
+anything (`Doom`). From then on none of its buyers writes, and only then it asks to be killed.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from pathlib import Path
 
 from redlatch.demo.messages import Event, Kind
 
-# The range of the seconds between a buyer's read of the stock and its write. The time is short, so that a sale ends
-# soon. It is also long enough that, without a lock, other buyers nearly always read the same number meanwhile.
+# Seconds between a buyer's read of the stock and its write. It is short, so that a sale ends soon, and long enough that
+# without a lock other buyers nearly always read the same number meanwhile.
 THINKING = (0.002, 0.004)
 
-# The number of digits of the stock. One call overwrites a number of fixed width, so no reader sees half a number.
+# The digits of the stock. One call overwrites a number of fixed width, so no reader sees half a number.
 _WIDTH = 8
 
 
@@ -42,25 +41,21 @@ class Shop:
         return cls(folder)
 
     def close(self) -> None:
-        """Close the files."""
         os.close(self._stock)
         os.close(self._ledger)
 
     def left(self) -> int:
-        """Return the number of items left, from the stock file."""
         return int(os.pread(self._stock, _WIDTH, 0))
 
     def sell(self, left: int, buyer: int) -> None:
-        """Write the number of items left to the stock file, then the sale to the ledger."""
         os.pwrite(self._stock, f"{left:0{_WIDTH}d}".encode(), 0)
         os.write(self._ledger, f"{buyer}\n".encode())
 
     def sales(self) -> list[int]:
-        """Return the buyer of each sale, from the ledger."""
         return [int(line) for line in (self._folder / "ledger").read_text().splitlines()]
 
     def first(self, mark: str) -> bool:
-        """Return whether this is the first call with `mark` in all processes of this sale."""
+        """Return True if this is the first call with `mark` in all processes of this sale."""
         try:
             os.close(os.open(self._folder / mark, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
@@ -69,12 +64,10 @@ class Shop:
 
 
 class Doom:
-    """Decides for one process whether it is the one to be killed in the middle of the sale.
-
-    It is, if one of its buyers holds the lock and is the first to find `at` items left.
+    """Decides whether this process must be killed in the middle of the sale: one of its buyers holds the lock and is
+    the first to find `at` items left.
 
     Args:
-        shop: the shop of this process.
         at: the number of items; 0 for never.
     """
 
@@ -84,7 +77,7 @@ class Doom:
         self._sealed = False
 
     def seals(self, left: int, wait: float | None) -> bool:
-        """Return whether this buyer must stop here and never write; send the event DOOMED the first time."""
+        """Return True if this buyer must stop here and never write; send the event DOOMED the first time."""
         if not self._sealed and self._at and left == self._at and self._shop.first("doomed"):
             self._sealed = True
             Event(Kind.DOOMED, wait).send()
@@ -97,9 +90,6 @@ def purchase(shop: Shop, buyer: int, doom: Doom, wait: float | None, check: Call
     The event is sent before the lock is released. So a process that is killed right afterwards has reported its sale.
 
     Args:
-        shop: the shop.
-        buyer: the number of the buyer.
-        doom: decides whether this process has to be killed instead.
         wait: the seconds that the acquire took, None without a lock.
         check: raises if the lease is over; called right before the write.
 
