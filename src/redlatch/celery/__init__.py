@@ -1,8 +1,7 @@
 """Celery: tasks that run one at a time, and a beat that only one process runs.
 
 `Singleton` is a base class for tasks, `RedBeatScheduler` a scheduler for ``celery beat`` (see docs/celery.md). This
-package needs the extra ``celery``. The names are loaded at their first use, because only the scheduler needs
-RedBeat.
+package needs the extra ``celery``. The names are loaded on first use, because only the scheduler needs RedBeat.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A scheduler for several processes of ``celery beat``, of which one at a time sends tasks: `RedBeatScheduler`.
+"""`RedBeatScheduler`: a scheduler for several processes of ``celery beat``, of which one at a time sends tasks.
 
-RedBeat keeps the schedule in Redis, and the lock, too. This scheduler takes only the schedule from RedBeat. Its lock is
-a lock of redlatch, on one master or on a quorum, which a background thread renews. If the lock is lost, beat sends
-nothing and waits for the lock again. RedBeat ends the process instead.
+RedBeat keeps the schedule in Redis, and its lock, too. This scheduler uses only the schedule of RedBeat. Its lock is a
+lock of redlatch, on one master or on a quorum, which a background thread renews. If the lock is lost, beat sends
+nothing and waits for the lock again, while RedBeat ends the process.
 """
 
 from __future__ import annotations
@@ -19,19 +19,15 @@ from .client import client_of
 
 logger = logging.getLogger("redlatch")
 
-# Seconds that a tick waits for the lock. Between two ticks beat looks whether it must stop.
+# Seconds that a tick waits for the lock. Between two ticks beat checks whether it must stop.
 WAIT = 5.0
 
-# Seconds until the next try after too many masters have failed.
+# Seconds until the next attempt after too many masters have failed.
 PAUSE = 1.0
 
 
 class BeatLock:
-    """The lock, with the methods that RedBeat calls.
-
-    Args:
-        lock: a held lock that is renewed.
-    """
+    """A held lock that is renewed, with the methods that RedBeat calls."""
 
     def __init__(self, lock: Lock) -> None:
         self._lock = lock
@@ -41,29 +37,27 @@ class BeatLock:
         self._lock.check()
 
     def extend(self, seconds: float) -> None:
-        """Extend the lock by its own ttl. RedBeat's seconds are for a lock that is renewed by ticks alone."""
+        """Extend the lock by its own ttl. RedBeat's seconds are for a lock that only ticks renew."""
         self._lock.extend()
 
     def owned(self) -> bool:
-        """Ask the masters whether this process still has the lock."""
         return self._lock.owned()
 
     def release(self) -> None:
-        """Release the lock."""
         self._lock.release()
 
 
 class RedBeatScheduler(schedulers.RedBeatScheduler):  # type: ignore[misc]
     """RedBeat's scheduler with a lock of redlatch: ``celery beat -S redlatch.celery.RedBeatScheduler``.
 
-    The lock is kept on the servers of the app's setting `redlatch_masters`, by default the broker. The schedule stays
-    where RedBeat's settings say.
+    The lock is on the servers of the app's setting `redlatch_masters`, by default the broker. RedBeat's settings
+    determine where the schedule is.
 
     Args:
         app: the Celery app.
-        lock_key: the name of the lock. Default: RedBeat's setting `redbeat_lock_key`, or ":lock" behind its prefix.
-        lock_timeout: how long the lock lives if this process dies, in seconds. Default: RedBeat's setting
-            `redbeat_lock_timeout`; without it the ttl of the client, 10.
+        lock_key: the name of the lock. Default: RedBeat's setting `redbeat_lock_key`, or its prefix and ":lock".
+        lock_timeout: seconds until the lock expires if this process dies. Default: RedBeat's setting
+            `redbeat_lock_timeout`, or otherwise the ttl of the client, 10.
         options: as for RedBeat's scheduler.
 
     Raises:
@@ -77,7 +71,7 @@ class RedBeatScheduler(schedulers.RedBeatScheduler):  # type: ignore[misc]
     ) -> None:
         super().__init__(app, lock_key=lock_key, lock_timeout=lock_timeout, **options)
         self._ttl: float | None = lock_timeout or app.redbeat_conf.lock_timeout or None
-        # What was logged last: why this process sends nothing, or "" while it sends.
+        # The reason that was logged last for sending nothing; "" while this process sends.
         self._said = ""
         self._closed = False
 
@@ -85,7 +79,7 @@ class RedBeatScheduler(schedulers.RedBeatScheduler):  # type: ignore[misc]
         """Acquire the lock if this process does not have it.
 
         Args:
-            timeout: how long to wait, in seconds.
+            timeout: seconds to wait.
 
         Raises:
             QuorumUnavailable: too many masters failed.
@@ -149,10 +143,9 @@ class RedBeatScheduler(schedulers.RedBeatScheduler):  # type: ignore[misc]
         return super().maybe_due(entry, **options)
 
     def close(self) -> None:
-        """Release the lock, and close the schedule."""
         self._closed = True
         self._drop_lock()
-        # RedBeat would release a lock that is left.
+        # RedBeat would release a remaining lock.
         left, self.lock = self.lock, None
         super().close()
         self.lock = left
@@ -161,7 +154,7 @@ class RedBeatScheduler(schedulers.RedBeatScheduler):  # type: ignore[misc]
         """End the process if Celery's signal handler has closed the scheduler.
 
         The handler raises SystemExit itself. If the signal comes inside a `__del__`, Python drops that exception, and
-        beat would go on, and acquire the lock again.
+        beat would continue and acquire the lock again.
         """
         if self._closed:
             raise SystemExit
@@ -174,7 +167,6 @@ class RedBeatScheduler(schedulers.RedBeatScheduler):  # type: ignore[misc]
         try:
             lock.release()
         except (LockLost, NotOwned):
-            # There is nothing to release.
             pass
         except LockError as error:
             if type(error) is ClientUnusable:
@@ -192,18 +184,18 @@ class RedBeatScheduler(schedulers.RedBeatScheduler):  # type: ignore[misc]
 
 
 def acquire_at_start(sender: Any = None, **named: Any) -> None:
-    """Try once to acquire the lock when beat starts. For RedBeat's own scheduler RedBeat's function waits for it."""
+    """Try once to acquire the lock when beat starts. With RedBeat's own scheduler, RedBeat's function waits for it."""
     if isinstance(sender.scheduler, RedBeatScheduler):
         try:
             if sender.scheduler.lock_key:
                 sender.scheduler.acquire_lock(0.0)
         except QuorumUnavailable:
-            # The first tick tries again, and logs it.
+            # The first tick tries again and logs the error.
             return
     else:
         schedulers.acquire_distributed_beat_lock(sender, **named)
 
 
-# RedBeat's function would acquire a lock of its own for each scheduler, and wait for it indefinitely.
+# RedBeat's function would acquire its own lock for each scheduler, and wait for it indefinitely.
 beat_init.disconnect(schedulers.acquire_distributed_beat_lock)
 beat_init.connect(acquire_at_start)

@@ -1,7 +1,7 @@
-"""What becomes of a chain, a group or a chord if one of its steps is a duplicate.
+"""Ends a chain, a group or a chord if one of its steps is a duplicate.
 
-Celery gives each step of a canvas its id before it is published, and callers wait for the results with these ids. A
-duplicate is not published, and so the steps behind it are not, either. Without a state they would stay PENDING.
+Celery gives each step an id before it is published, and callers wait for the results with these ids. A duplicate and
+the steps after it are not published. Without a state they would stay PENDING.
 """
 
 from __future__ import annotations
@@ -16,31 +16,29 @@ from celery.backends.base import DisabledBackend
 
 logger = logging.getLogger("redlatch")
 
-# Signatures that contain others, and are no tasks themselves.
+# Signatures that contain others and are no tasks themselves.
 _CONTAINERS = ("celery.chain", "celery.group", "celery.chord")
 
 
 def is_step(options: Mapping[str, Any]) -> bool:
-    """Return whether a message with these options is a step of a chain, a group or a chord."""
+    """Return True if a message with these options is a step of a chain, a group or a chord."""
     # The last step of a chain has an empty chain.
     return any([options.get(name) is not None for name in ("chain", "group_id", "chord")])
 
 
 def is_sent_by_worker(task: Task, options: Mapping[str, Any]) -> bool:
-    """Return whether a worker publishes the next step of a chain. An error would make the step before it fail."""
+    """Return True if a worker publishes the next step of a chain. An error would make the previous step fail."""
     before = task.app.current_worker_task
     sender = None if before is None else before.request.id
     return "chain" in options and sender is not None and options.get("parent_id") == sender
 
 
 def end_step(task: Task, task_id: str, holder: str, options: Mapping[str, Any]) -> None:
-    """Store that a step which is a duplicate, and the steps behind it, do not run: their state is REVOKED.
+    """Set the state of a duplicate step, and of the steps after it, to REVOKED: they do not run.
 
     Args:
-        task: of the step.
-        task_id: the id of the step.
-        holder: the id of the task that is there.
-        options: of the message of the step.
+        holder: the id of the task that has the lock.
+        options: the options of the step's message.
     """
     reason = f"duplicate of task {holder}"
     if not isinstance(task.backend, DisabledBackend):
@@ -58,8 +56,8 @@ def end_step(task: Task, task_id: str, holder: str, options: Mapping[str, Any]) 
 
 
 def end_steps_behind(task: Task, task_id: str, chain: Sequence[Any] | None, reason: str) -> int:
-    """Store for the steps behind one that does not run that they do not run; return how many there are."""
-    # The body of a chord is found in each step of its header.
+    """Set the state of the steps after one that does not run to REVOKED; return their number."""
+    # Each step of a chord's header contains its body.
     ids = dict.fromkeys(_ids_in(chain or ()))
     if not isinstance(task.backend, DisabledBackend):
         for each in ids:
@@ -68,7 +66,7 @@ def end_steps_behind(task: Task, task_id: str, chain: Sequence[Any] | None, reas
 
 
 def _ids_in(steps: Any) -> Iterator[str]:
-    """Return the ids of all tasks in signatures, those in groups and chords, too."""
+    """Yield the ids of all tasks in signatures, including those in groups and chords."""
     if isinstance(steps, Mapping):
         options: Mapping[str, Any] = steps.get("options") or {}
         inner: Mapping[str, Any] = steps.get("kwargs") or {}

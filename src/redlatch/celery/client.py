@@ -23,43 +23,42 @@ from ..votes.key import key_as_it_is
 from ..wire.connect import dial
 from .kinds import ending, labelled
 
-# All keys begin with this, unless the options say otherwise. So the guard's settings are separate from those of other
-# clients of the same servers.
+# The default prefix of all keys. It separates the guard's settings from those of other clients of the same servers.
 PREFIX = "redlatch:celery:"
 
 # The longest ttl, in seconds. The lock of a published task lives until a worker has taken it over.
 MAX_TTL = 3600.0
 
-# Seconds to connect to a master and to ask which token it has.
+# Timeout for connecting to a master and reading its token, in seconds.
 READ_TIMEOUT = 2.0
 
 BROKERS = ("redis://", "rediss://", "valkey://", "valkeys://", "unix://")
 
 
 class TaskClient(Client):
-    """A client for locks that go from one process to another."""
+    """A client for locks that are passed from one process to another."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self._build = impl.for_clients()
         super().__init__(*args, **options)
 
     def longest(self, seconds: float) -> float:
-        """Return the ttl if it is allowed, else the longest one that is. Both are in seconds."""
+        """Return a ttl in seconds, at most the longest one that is allowed."""
         return min(seconds, self._quorum.max_ttl_ms / 1000)
 
     def labelled(self, name: str, ttl: float | None, label: str, former: str = "", *, auto_renew: bool = False) -> Lock:
         """Make a lock whose tokens end with a label.
 
         Args:
-            name: the name to lock.
-            ttl: the time to live, in seconds. None takes the ttl of the client.
-            label: says whose lock it is: `holder` returns it.
+            ttl: seconds; None takes the ttl of the client.
+            label: identifies the holder: `holder` returns it.
             former: the token of a holder that has handed the lock over. The lock counts as free while it has this
-                token. Default none.
+                token.
+            Default none.
             auto_renew: whether the lock is renewed until it is released. Default False.
 
         Raises:
-            ConfigurationError: the name, the ttl or the label cannot be used, or the client is to use no scripts.
+            ConfigurationError: the name, the ttl or the label cannot be used, or the client must not use scripts.
         """
         if self._shared.no_scripts:
             raise ConfigurationError("redlatch_options: a Singleton needs scripts (EVAL); leave out scripts='watch'")
@@ -69,7 +68,7 @@ class TaskClient(Client):
         return self._new(Lock, name, ttl, {"auto_renew": auto_renew}, lambda key: kind)
 
     def hand_over(self, lock: Lock) -> str:
-        """Give up a lock without releasing it, and return its token. The lock lives on until its ttl is over.
+        """Give up a lock without releasing it, and return its token. The lock lives until its ttl expires.
 
         Raises:
             NotOwned: the lock is not held.
@@ -86,7 +85,7 @@ class TaskClient(Client):
         return token.decode()
 
     def free(self, name: str, token: str) -> None:
-        """Release the lock that has this token, in whichever process its holder is. It need not exist.
+        """Release the lock that has this token, if there is one. Its holder may be in another process.
 
         Raises:
             QuorumUnavailable: too many masters failed. The lock expires with its ttl.
@@ -95,7 +94,7 @@ class TaskClient(Client):
         self._release(name, self._plain, token.encode())
 
     def end(self, name: str, label: str) -> None:
-        """Release the lock if its token has this label, in whichever process its holder is. It need not exist.
+        """Release the lock if there is one whose token has this label. Its holder may be in another process.
 
         Raises:
             QuorumUnavailable: too many masters failed. The lock expires with its ttl.
@@ -109,7 +108,7 @@ class TaskClient(Client):
         try:
             Lock(self._shared, hold, self._ttl_ms, None).release()
         except (LockLost, NotOwned):
-            # The lock was over already, or another holder has it.
+            # The lock had ended already, or another holder has it.
             return
 
     def holder(self, name: str) -> str | None:
@@ -117,7 +116,7 @@ class TaskClient(Client):
 
         Returns:
             The label of the token that a quorum has. None if no quorum has the same token: the lock is free, or several
-            try to acquire it at once.
+            holders compete for it.
 
         Raises:
             QuorumUnavailable: too many masters failed.
@@ -140,7 +139,7 @@ class TaskClient(Client):
 
 
 class _Reading:
-    """The extension of a handshake that reads one key."""
+    """A handshake extension that reads one key."""
 
     info_sections: tuple[bytes, ...] = ()
 
@@ -178,23 +177,22 @@ _clients: weakref.WeakKeyDictionary[Any, dict[int, TaskClient]] = weakref.WeakKe
 
 
 def client_of(app: Any) -> TaskClient:
-    """Return the client of a Celery app in this process. It connects at its first use.
+    """Return the client of a Celery app in this process. It connects on first use.
 
     Args:
-        app: the Celery app. Its settings `redlatch_masters` and `redlatch_options` are read once in each process.
+        app: the Celery app. Its settings `redlatch_masters` and `redlatch_options` are read once per process.
 
     Raises:
         ConfigurationError, TypeError: a setting is invalid; the message names it.
     """
-    # A pool process is forked, and a client belongs to one process. No lock guards this, because a fork may copy a lock
-    # that another thread holds. A client that loses the race has no connections yet.
+    # A pool process is forked, and a client belongs to one process. No lock guards this: a fork may copy a lock that
+    # another thread holds. The client that loses a race has no connections yet.
     of_app = _clients.setdefault(app, {})
     pid = os.getpid()
     return of_app.get(pid) or of_app.setdefault(pid, new_client(app))
 
 
 def new_client(app: Any) -> TaskClient:
-    """Return a new client with the settings of a Celery app; errors as for `client_of`."""
     options = {"prefix": PREFIX, "guard": Guard(max_ttl=MAX_TTL)}
     given = app.conf.get("redlatch_options")
     if given is not None and not isinstance(given, Mapping):
@@ -203,7 +201,7 @@ def new_client(app: Any) -> TaskClient:
 
 
 def _masters(conf: Any) -> Any:
-    """Return the masters that the settings name; by default the broker, if it is one Redis or Valkey server."""
+    """Return the masters in the settings; by default the broker, if it is one Redis or Valkey server."""
     masters = conf.get("redlatch_masters")
     if masters:
         return masters
@@ -218,10 +216,10 @@ def _masters(conf: Any) -> Any:
 
 
 def _with_tls(broker: str, tls: Any) -> redis.Redis:
-    """Return a redis-py client for a broker with Celery's setting `broker_use_ssl`, which redlatch does not use itself.
+    """Return a redis-py client for a broker with Celery's setting `broker_use_ssl`.
 
     Raises:
-        ConfigurationError: TLS and the URL do not go together, or the URL is malformed.
+        ConfigurationError: TLS and the URL contradict each other, or the URL is malformed.
     """
     scheme, _, rest = broker.partition("://")
     if scheme == "unix":

@@ -1,8 +1,8 @@
-"""What a message of a `Singleton` says about its lock, and how long the lock of a message lives.
+"""The headers of a `Singleton`'s message, and the ttl of its lock.
 
-The message has three headers: the name of the lock, the token that the publisher has set, and the number of the
-delivery. The worker's main process sets the last one for each message that it receives. It is part of the label of the
-lock while the task runs, so the main process can end the lock of a pool process that it has killed.
+The headers are the name of the lock, the token that the publisher has set, and the number of the delivery. The worker's
+main process sets the last one for each message that it receives. It is part of the label of the lock while the task
+runs, so the main process can end the lock of a pool process that it has killed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NAME = "redlatch_name"
 TOKEN = "redlatch_token"
 DELIVERY = "redlatch_delivery"
 
-# In place of the number of a delivery, in the label of a lock whose task waits in the queue.
+# Replaces the number of a delivery in the label of a lock whose task waits in the queue.
 QUEUED = "queued"
 
 
@@ -26,7 +26,6 @@ class Passed:
     """The lock that a message passes on.
 
     Args:
-        name: of the lock.
         token: the token that the publisher has set; empty if the message has no lock.
         delivery: the number of the delivery; empty in a message that no worker has received.
     """
@@ -37,7 +36,7 @@ class Passed:
 
     @classmethod
     def read(cls, headers: Mapping[str, Any] | None) -> Passed | None:
-        """Return what the headers of a message say; None if it passes no lock on."""
+        """Return the content of a message's headers; None if it passes no lock on."""
         found = headers or {}
         name, token, delivery = (found.get(key) for key in (NAME, TOKEN, DELIVERY))
         if not isinstance(name, str) or not name:
@@ -45,34 +44,30 @@ class Passed:
         return cls(name, token if isinstance(token, str) else "", delivery if isinstance(delivery, str) else "")
 
     def headers(self, others: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return the headers of a message that is published, with its other headers."""
         kept = {key: value for key, value in (others or {}).items() if key not in (NAME, TOKEN, DELIVERY)}
         return {**kept, NAME: self.name, TOKEN: self.token}
 
 
 def new_delivery() -> str:
-    """Return the number of one more delivery: 128 random bits."""
     return secrets.token_hex(16)
 
 
 def label(delivery: str, task_id: str) -> str:
-    """Return the label of the lock of a task."""
     return f"{delivery}:{task_id}"
 
 
 def task_id_in(label: str) -> str:
-    """Return the id of the task that a label names."""
     return label.partition(":")[2]
 
 
 def seconds_in_queue(queue_ttl: float, options: Mapping[str, Any], zone: tzinfo = UTC) -> float:
-    """Return how long the lock of a message must live.
+    """Return the ttl of a message's lock, in seconds.
 
     Args:
         queue_ttl: seconds from the time at which a worker may run the task.
-        options: of `apply_async`. With `countdown` or `eta` a worker may run the task later. A task never runs after
-            its `expires`, so its lock lives no longer than a second more.
-        zone: of the app, for a time without one.
+        options: the options of `apply_async`. With `countdown` or `eta` a worker runs the task later. A task never runs
+            after its `expires`, so its lock lives at most a second longer.
+        zone: the time zone of the app, for a time without one.
     """
     delay = _seconds(options.get("countdown"), _seconds(options.get("eta"), 0.0, zone), zone)
     seconds = queue_ttl + max(0.0, delay)
@@ -80,7 +75,7 @@ def seconds_in_queue(queue_ttl: float, options: Mapping[str, Any], zone: tzinfo 
 
 
 def _seconds(moment: Any, default: float, zone: tzinfo) -> float:
-    """Return the seconds until a moment that is given as Celery allows it: seconds, a datetime, or its ISO text."""
+    """Return the seconds until a moment in one of Celery's forms: seconds, a datetime, or its ISO text."""
     if moment is None:
         return default
     if isinstance(moment, str):

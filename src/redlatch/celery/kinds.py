@@ -1,10 +1,10 @@
 """The locks of tasks: tokens with a label, a lock that replaces a former token, and the end of another process's lock.
 
-A token of a task's lock is a fresh random token, then ":", then a label that says whose it is. The worker replaces the
-token that the publisher has set. Both are one step on each master. So a copy of the message that comes later finds
-another token, and does not get the lock while the first copy runs.
+A token is random, then ":", then the label of its holder. A worker replaces the token that the publisher has set, in
+one step on each master. So a later copy of the message finds another token, and does not get the lock while the first
+copy runs.
 
-The classes inherit from those of the client's build, so there is one of each for each build.
+The classes inherit from those of the client's build, so each build has its own.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ return 0"""
 def whole_script(build: impl.Implementation) -> Any:
     """Return the class of a script that is sent in full, because the handshake does not load it.
 
-    A script that is called by its SHA is sent again if the server does not know it, behind later commands.
+    A script called by its SHA would be sent again, after later commands, if the server did not know it.
     """
     command: Any = build.module("votes.commands").Command
 
@@ -46,9 +46,7 @@ def whole_script(build: impl.Implementation) -> Any:
         """A script about one key.
 
         Args:
-            key: the key of the lock.
-            lease: the lease that provides the token and `since_ns`.
-            script: the script.
+            lease: provides the token and `since_ns`.
             arguments: the ARGV of the script.
             undo: the command that undoes this one; None for a release.
         """
@@ -78,7 +76,7 @@ def labelled(build: impl.Implementation) -> Any:
         """A plain lock with a label.
 
         Args:
-            label: of each token.
+            label: the label of each token.
             former: the token that counts as free, because its holder has handed the lock over; empty for none.
         """
 
@@ -101,15 +99,11 @@ def labelled(build: impl.Implementation) -> Any:
 
 @cache
 def ending(build: impl.Implementation) -> Any:
-    """Return the kind of a lock that another process has, to be released by its label."""
+    """Return the kind that releases another process's lock by its label."""
     watching: Any = build.module("quorum.kinds.watching").WatchingKind
 
     class Ending(watching):  # type: ignore[misc]
-        """A lock whose token is not known.
-
-        Args:
-            label: of the token.
-        """
+        """A lock whose token is unknown except for its label."""
 
         def __init__(self, label: bytes) -> None:
             super().__init__()

@@ -1,8 +1,6 @@
-"""What a worker's main process does for the locks of its tasks.
+"""Ends the locks of tasks whose pool process was killed, in a worker's main process.
 
-The task runs in a pool process, which has the lock. If that process is killed, by a hard time limit, by a revocation or
-from outside, only the main process can end the lock at once. It waits until the pool process is gone: until then the
-task may still act.
+It waits until the pool process has ended: until then the task may still act.
 """
 
 from __future__ import annotations
@@ -21,13 +19,11 @@ from .headers import DELIVERY, Passed, label, new_delivery
 
 logger = logging.getLogger("redlatch")
 
-# Seconds to wait until a pool process is gone. If it takes longer, the lock runs out after the process.
+# Seconds to wait until a pool process has ended. If it takes longer, the lock expires after the process.
 GONE_TIMEOUT = 60.0
 
 
 class SingletonRequest(Request):  # type: ignore[misc]
-    """The request of a task with a lock."""
-
     _lock_ended = False
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -52,7 +48,7 @@ class SingletonRequest(Request):  # type: ignore[misc]
     def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> None:
         """End the lock of a task that was revoked, or has expired, before it ran."""
         super()._announce_revoked(reason, terminated, signum, expired)
-        # `on_failure` follows when a running task was terminated.
+        # `on_failure` follows if a running task was terminated.
         if not terminated:
             self._end_lock()
 
@@ -67,13 +63,11 @@ class SingletonRequest(Request):  # type: ignore[misc]
 
 
 def end_lock(app: Any, passed: Passed, task_id: str, pid: int | None) -> None:
-    """End the lock of a task that waits in the queue, or of one whose process is dead.
+    """End the lock of a task that waits in the queue, or whose process is dead.
 
     Args:
-        app: the Celery app.
         passed: the lock that the message has passed on.
-        task_id: the id of the task.
-        pid: the process that has run it; None if none has.
+        pid: the process that has run the task; None if none has.
     """
     if pid is not None and pid != os.getpid() and not wait_until_gone(pid):
         return
@@ -88,11 +82,7 @@ def end_lock(app: Any, passed: Passed, task_id: str, pid: int | None) -> None:
 
 
 def wait_until_gone(pid: int) -> bool:
-    """Wait until a child process has ended.
-
-    Returns:
-        Whether it has ended. False after `GONE_TIMEOUT`, or if the system cannot say.
-    """
+    """Wait until a child process has ended. Return False after `GONE_TIMEOUT`, or if the system cannot tell."""
     try:
         opened = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -2,7 +2,7 @@
 
 The lock of a task has one key. `apply_async` acquires it, and sends its token with the message. The worker takes the
 lock over in `before_start`: one step on each master replaces the token by its own. Then the worker renews the lock, and
-releases it when the task has ended. `redlatch.celery.request` ends the lock of a task whose process was killed.
+releases it after the task. `redlatch.celery.request` ends the lock of a task whose process was killed.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ logger = logging.getLogger("redlatch")
 
 CHOICES = ("raise", "ignore", "return_existing")
 
-# How many seconds a publisher waits while several publishers try at once, or the holder ends; and how many times.
+# Seconds that a publisher waits while several publishers compete, or the holder ends; and the number of its attempts.
 WAIT, TRIES = 0.5, 5
 
-# The attributes of a request: the lock of the running task, and whether the task was called.
+# Attributes of a request: the lock of the running task, and whether the task was called.
 HELD, CALLED = "redlatch_lock", "redlatch_called"
 
 
 class Singleton(Task):  # type: ignore[misc]
     """A base class for tasks that run one at a time, and of which one waits in the queue, for each set of arguments.
 
-    Use it as ``@app.task(base=Singleton, unique_on=["user"])``. The lock is kept on the servers of the app's setting
+    Use it as ``@app.task(base=Singleton, unique_on=["user"])``. The lock is on the servers of the app's setting
     `redlatch_masters`, by default the broker. A subclass that defines `before_start` must call `super().before_start`.
 
     Attributes:
-        unique_on: the names of the arguments that count: a str or a list of str. An empty list makes all calls of the
-            task duplicates of each other. None counts all arguments. Default None.
+        unique_on: the names of the arguments that distinguish tasks: a str or a list of str. With an empty list all
+            calls of the task are duplicates. None means all arguments. Default None.
         on_duplicate: what `apply_async` does for a duplicate. "raise" raises `DuplicateTask`; "ignore" returns a result
-            with the state IGNORED; "return_existing" returns the result of the task that is there. Default
+            with the state IGNORED; "return_existing" returns the result of the existing task. Default
             "return_existing".
-        queue_ttl: how long the lock lives while the task waits in the queue, in seconds, from the end of its
-            countdown. Later a duplicate may be published, but they never run at the same time. Default 300.
-        run_ttl: how long the lock lives if the worker dies, in seconds; it is renewed while the task runs. None takes
-            the ttl of the client (10). Default None.
+        queue_ttl: seconds that the lock lives while the task waits in the queue, from the end of its countdown. After
+            that a duplicate may be published, but they never run at the same time. Default 300.
+        run_ttl: seconds until the lock expires if the worker dies; it is renewed while the task runs. None means the
+            ttl of the client (10). Default None.
     """
 
     abstract = True
@@ -80,14 +80,13 @@ class Singleton(Task):  # type: ignore[misc]
 
     @property
     def lock(self) -> Lock | None:
-        """The lock of the running task; None outside one. Call its `check` right before an act that must be alone."""
+        """The lock of the running task; None outside one. Call its `check` right before an exclusive act."""
         lock: Lock | None = getattr(self.request, HELD, None)
         return lock
 
     @property
     def _running(self) -> Any:
-        """The request of the task that runs in this thread; None outside one."""
-        # Celery binds a task at its first use, and another thread may be in the middle of that.
+        # Celery binds a task on first use, and another thread may be doing that.
         return None if self.request_stack is None else self.request_stack.top
 
     @property
@@ -169,8 +168,8 @@ class Singleton(Task):  # type: ignore[misc]
             The result of the task, as Celery returns it; for a duplicate, see `on_duplicate`.
 
         Raises:
-            DuplicateTask: a task with these arguments is there already, and `on_duplicate` is "raise".
-            LockBusy: several publishers try at once, and none of them gets the lock. Nothing was published.
+            DuplicateTask: a task with these arguments exists already, and `on_duplicate` is "raise".
+            LockBusy: several publishers compete, and none of them gets the lock. Nothing was published.
             QuorumUnavailable: too many masters failed. Nothing was published.
             ConfigurationError: a setting is invalid, or the lock would have to live longer than the guard allows, as
                 with a long countdown. Nothing was published.
@@ -181,7 +180,7 @@ class Singleton(Task):  # type: ignore[misc]
         passed = self._passed_on(task_id, name, options)
         if passed is None:
             token, holder = self._acquire_for(task_id, name, self._queue_seconds(options))
-            # After a worker was lost, Celery publishes the task again. Its lock may be there for a while.
+            # After a worker was lost, Celery publishes the task again. Its lock may still be there.
             if not token and not (options.get("retries") and holder == task_id):
                 return self._duplicate_of(holder, task_id, name, options)
             passed = Passed(name, token)
@@ -193,13 +192,13 @@ class Singleton(Task):  # type: ignore[misc]
             raise
 
     def _passed_on(self, task_id: str, name: str, options: dict[str, Any]) -> Passed | None:
-        """Return the lock of the running task if this call is a retry of it, for the message of the retry."""
+        """If this call is a retry of the running task, return its lock for the message of the retry."""
         request = self._running
         if request is None or request.id != task_id:
             return None
         lock: Lock | None = getattr(request, HELD, None)
         if lock is None or lock.token is None:
-            # No quorum has answered, so the worker has no lock. The next worker takes over what the message has.
+            # No quorum has answered, so the worker has no lock. The next worker takes over the lock in the message.
             passed = Passed.read(request.headers)
             return passed if passed is not None and passed.name == name else Passed(name)
         if lock.name != name:
@@ -207,18 +206,18 @@ class Singleton(Task):  # type: ignore[misc]
         try:
             lock.extend(self._queue_seconds(options, task_id))
         except QuorumUnavailable as error:
-            # The message is sent all the same. If the lock runs out before, the next worker acquires it anew.
+            # The message is sent anyway. If the lock expires before, the next worker acquires a new one.
             logger.warning("the lock of task %s was not extended for its retry: %s", task_id, error)
         except LockError:
-            # The lock is lost. The next worker acquires it anew, if no other task has it.
+            # The lock is lost. The next worker acquires a new one if no other task has it.
             return Passed(name)
         return Passed(name, self._client.hand_over(lock))
 
     def _queue_seconds(self, options: dict[str, Any], retried: str = "") -> float:
-        """Return how long the lock of a message with these options lives, in seconds.
+        """Return the seconds that the lock of a message with these options lives.
 
         Args:
-            retried: the id of the task that retries. Celery would drop a retry for an error, so its lock is cut.
+            retried: the id of the task that retries. Celery would drop a retry for an error, so its ttl is cut.
 
         Raises:
             ConfigurationError: the lock of a task that is no retry would have to live longer than the guard allows.
@@ -238,11 +237,7 @@ class Singleton(Task):  # type: ignore[misc]
         return longest
 
     def _acquire_for(self, task_id: str, name: str, seconds: float) -> tuple[str, str]:
-        """Acquire the lock of a task to be published.
-
-        Returns:
-            The token and "", or "" and the id of the task that is there already.
-        """
+        """Acquire the lock of a task to be published; return (token, "") or ("", id of the existing task)."""
         client = self._client
         for attempt in range(TRIES):
             lock = client.labelled(name, seconds, label(QUEUED, task_id))
@@ -263,7 +258,7 @@ class Singleton(Task):  # type: ignore[misc]
         )
 
     def _has_ended(self, task_id: str) -> bool:
-        """Return whether the result of a task is stored; False if results are not kept."""
+        """Return True if the result of a task is stored; False if results are not kept."""
         if self.ignore_result or isinstance(self.backend, DisabledBackend):
             return False
         return bool(self.AsyncResult(task_id).ready())
@@ -273,7 +268,6 @@ class Singleton(Task):  # type: ignore[misc]
         return DuplicateTask(text, task_id=holder, name=name)
 
     def _duplicate_of(self, holder: str, task_id: str, name: str, options: dict[str, Any]) -> Any:
-        """Return what `apply_async` returns for a duplicate, or raise."""
         if self.on_duplicate == "raise" and not is_sent_by_worker(self, options):
             raise self._duplicate(holder, name)
         if is_step(options):
@@ -283,7 +277,6 @@ class Singleton(Task):  # type: ignore[misc]
         return self.AsyncResult(holder)
 
     def _free(self, passed: Passed, error: BaseException) -> None:
-        """Release the lock of a message that could not be sent."""
         if passed.token:
             try:
                 self._client.free(passed.name, passed.token)
@@ -293,13 +286,13 @@ class Singleton(Task):  # type: ignore[misc]
     # --- running ------------------------------------------------------------------------------------
 
     def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
-        """Take over the lock that the message passes on; the worker calls this before the task runs."""
+        """Take over the lock that the message passes on. The worker calls this before the task runs."""
         super().before_start(task_id, args, kwargs)
         request = self.request
         passed = Passed.read(request.headers) or Passed(self.lock_name(args, kwargs))
         mine = label(passed.delivery or new_delivery(), task_id)
         lock = self._client.labelled(passed.name, self.run_ttl, mine, passed.token, auto_renew=True)
-        # From here on `release_after_run` releases what was acquired, also after an interrupt.
+        # From here on `release_after_run` releases the lock, even after an interrupt.
         setattr(request, HELD, lock)
         try:
             holder = self._take_over(lock, task_id)
@@ -321,9 +314,8 @@ class Singleton(Task):  # type: ignore[misc]
         return task_id if found is None else task_id_in(found)
 
     def _give_up(self, request: Any, task_id: str, holder: str) -> None:
-        """Do not run the task, because another one has the lock."""
         if holder == task_id:
-            # The result belongs to the copy that runs. The broker keeps this message, in case that the copy dies.
+            # The result belongs to the running copy. The broker keeps this message in case that copy dies.
             if self.acks_late:
                 raise Reject("another worker runs this task", requeue=True)
             raise Ignore()
@@ -336,7 +328,7 @@ class Singleton(Task):  # type: ignore[misc]
 
 
 def release_after_run(sender: Any = None, **_: Any) -> None:
-    """Release the lock of a task that has ended, after its result was stored. A retry has taken it with it."""
+    """Release the lock of a task that has ended, after its result was stored. A retry has passed it on."""
     lock: Lock | None = getattr(sender.request, HELD, None) if isinstance(sender, Singleton) else None
     if lock is None or lock.token is None:
         return
