@@ -1,6 +1,6 @@
 """Locks for Django: the app ``redlatch.django``, the setting REDLATCH, and caches with locks (docs/django.md).
 
-The names are imported at their first use, because Django imports this package before its settings and apps are ready.
+The names are imported on first use, because Django imports this package before its settings and apps are ready.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..lazy import load as _load
 
-# `redlatch.django.atomic` is the function, not the module: an import at the first use would let the module win.
+# `redlatch.django.atomic` is the function: if it were imported on first use, the module would replace it.
 from .atomic import atomic
 
 if TYPE_CHECKING:

@@ -4,8 +4,7 @@
 
     INSTALLED_APPS = [..., "redlatch.django"]
 
-``manage.py check`` looks at the settings. ``manage.py check --deploy`` also asks the masters, as a client of the
-project does:
+``manage.py check`` checks the settings. ``manage.py check --deploy`` also asks the masters, as a client does:
 
 * redlatch.E001: the setting REDLATCH is malformed, or a cache names an alias that it lacks.
 * redlatch.E002: no quorum votes, or the masters serve clients with another list or guard.
@@ -53,14 +52,13 @@ class RedlatchConfig(AppConfig):  # type: ignore[misc]
     label = "redlatch"
 
     def ready(self) -> None:
-        """Register the system checks."""
         checks.register(check_settings, TAG)
         checks.register(check_masters, TAG, deploy=True)
         checks.register(check_caches, TAG, deploy=True)
 
 
 def check_settings(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
-    """Return an error for each entry of the setting REDLATCH that cannot work; no I/O."""
+    """Return an error for each invalid entry of the setting REDLATCH; no I/O."""
     found = []
     for alias in [None, *_aliases()]:
         try:
@@ -80,7 +78,7 @@ def check_settings(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
 
 
 def check_masters(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
-    """Return what is wrong with the masters of each alias, as a client finds them."""
+    """Return the problems with the masters of each alias, as a client finds them."""
     found: list[checks.CheckMessage] = []
     for alias in _aliases():
         try:
@@ -114,13 +112,13 @@ def check_caches(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
 
 
 def look(client: Client) -> Health:
-    """Connect a client, and close it when all masters vote or the time is over. Return what it found."""
+    """Connect a client, and close it when all masters vote or the time is over. Return its health."""
     end = seconds() + CONNECT_TIMEOUT
     try:
         try:
             client.connect()
         except ConfigurationError:
-            # The health says why.
+            # `health` has the reason.
             return client.health()
         while not (health := client.health()).ready and seconds() < end:
             time.sleep(PAUSE)
@@ -130,7 +128,6 @@ def look(client: Client) -> Health:
 
 
 def _of_health(health: Health, where: str) -> Iterator[checks.CheckMessage]:
-    """Yield what is wrong with the masters."""
     missing = "; ".join(f"{master.address}: {master.why}" for master in health.masters if not master.voting)
     if health.refused:
         yield checks.Error(f"{where}: {health.refused}", id="redlatch.E002")
@@ -152,7 +149,6 @@ def _of_health(health: Health, where: str) -> Iterator[checks.CheckMessage]:
 
 
 def _of_list(masters: int, guarded: bool, where: str) -> Iterator[checks.CheckMessage]:
-    """Yield what is wrong with the number of masters and their guard."""
     if masters > 1 and not guarded:
         yield checks.Warning(
             f"{where}: guard=None lets a master vote that was restarted and has forgotten its locks.",
@@ -184,7 +180,6 @@ def _aliases() -> list[str]:
 
 
 def _names_of(alias: str) -> list[str]:
-    """Return the name of each master of an alias: its address and database."""
     try:
         return [master.name for master in masters_of(conf.arguments_of(alias)[0])]
     except (ImproperlyConfigured, ConfigurationError):
@@ -193,7 +188,6 @@ def _names_of(alias: str) -> list[str]:
 
 
 def _has_own_locks(cache: Any) -> bool:
-    """Return whether the locks of a cache are on its own server."""
     from .cache import LockMixin
 
     return isinstance(cache, LockMixin) and cache.lock_alias is None
@@ -203,7 +197,7 @@ def _server_of(cache: Any) -> Any:
     """Return a redis-py client of the server to which a cache writes; None for a cache of another kind."""
     if isinstance(cache, RedisCache):
         return cache._cache.get_client(None, write=True)
-    # A cache of django-redis, which need not be installed. One that is sharded has no single server.
+    # A cache of django-redis, which may not be installed. A sharded one has no single server.
     client = getattr(cache, "client", None)
     if client is None or not hasattr(client, "get_client"):
         return None

@@ -1,16 +1,15 @@
 """Hold locks until the end of a transaction of Django: `atomic`. Needs the extra ``django``.
 
-A lock that is released inside the transaction lets the next holder read data from before the COMMIT. And a release by
-`transaction.on_commit` alone never happens after a rollback. So `atomic` wraps the whole of `transaction.atomic`:
+If the lock were released inside the transaction, the next holder could read data from before the COMMIT. A release by
+`transaction.on_commit` alone would never happen after a rollback. So `atomic` wraps the whole of `transaction.atomic`:
 
     acquire, BEGIN, body, check, COMMIT, the on_commit functions, release
 
-Inside another atomic block the transaction belongs to that block. Then the lock belongs to it, too: if that block is
-one of ours, it checks and releases all locks. If it is a plain one, `_Watch` replaces the three methods by which Django
-ends a transaction (`commit`, `set_autocommit`, `close`) on the connection object, until the transaction has ended.
+Inside another atomic block, the transaction and so the lock belong to that block. One of ours checks and releases all
+locks. For a plain one, `_Watch` replaces the methods of the connection object by which Django ends a transaction.
 
-In a `TestCase` the outermost transaction belongs to the test and is never committed. There the outermost block below it
-counts as the transaction.
+In a `TestCase` the outermost transaction belongs to the test and is never committed. There the outermost block inside
+it counts as the transaction.
 """
 
 from __future__ import annotations
@@ -41,26 +40,26 @@ def atomic(
 ) -> Iterator[AnyLock]:
     """Run a block or a function in a transaction that holds a lock until it has ended.
 
-    It is `transaction.atomic` with a lock around it. ``as`` gives the lock that is held. Do not release it yourself.
-    Before COMMIT, it raises an exception and rolls back if the lock is not valid for long enough. The `on_commit`
-    functions run before the release. If the connection breaks in COMMIT, the commit is in doubt. Then the lock is not
-    released: `on_lost` is called, and the lock runs out.
+    It is `transaction.atomic` with a lock around it. ``as`` gives the held lock. Do not release it yourself. Before
+    COMMIT, it raises an exception and rolls back if the lock is not valid for long enough. The `on_commit` functions
+    run before the release. If the connection breaks in COMMIT, the commit is in doubt. Then the lock is not released:
+    `on_lost` is called, and the lock expires.
 
     Args:
-        lock: a lock or a multi-lock of a `Client`, which is not held; or a function that makes one. A decorator needs
-            the function, because each call is another holder. The lock is acquired within its timeout.
+        lock: a lock or a multi-lock of a `Client` that is not held, or a function that makes one. A decorator needs the
+            function, because each call is another holder. The lock is acquired within its timeout.
         using: the alias of the database. None is "default".
-        durable: whether this block must be the outermost one. With False, the lock that is acquired inside another
-            block is held until the outermost block has ended. Only set it to False at READ COMMITTED (the default of
-            Django), and read what you change inside this block. Default True.
-        margin: the seconds of validity that must be left before COMMIT. Default a tenth of the ttl, at most 1 s.
+        durable: if True, this block must be the outermost one. If False, the lock of a block inside another one is held
+            until the outermost block has ended. Only set it to False at READ COMMITTED (the default of Django), and
+            read what you change inside this block. Default True.
+        margin: seconds of validity that must be left before COMMIT. Default a tenth of the ttl, at most 1 s.
 
     Raises:
         LockTimeout, LockBusy: another holder has the lock.
         LockLost: the lock was not valid for long enough to commit; the transaction was rolled back.
         NotOwned: the lock was released in the block; the transaction was rolled back.
-        TransactionManagementError: the block is inside another one, and `durable` is True; or autocommit is off, so
-            the block would not commit.
+        TransactionManagementError: the block is inside another one, and `durable` is True; or autocommit is off, so the
+            block would not commit.
         AlreadyHeld: the transaction holds some of the names otherwise, or `lock` is held already.
         QuorumUnavailable: too many masters failed; `causes` has the error of each.
         ClientUnusable: the client is closed, or belongs to another process.
@@ -75,7 +74,7 @@ def atomic(
     connection = transaction.get_connection(using)
     joined = _joined(connection, durable)
     whole = _Transaction(connection) if joined is None else joined
-    # The outermost block ends the hold on all locks. `_Watch` ends that of a plain one.
+    # The outermost block releases all locks. For a plain one, `_Watch` does.
     with whole if joined is None else nullcontext():
         held = whole.acquire(made, margin)
         with transaction.atomic(using=using, durable=durable):
@@ -90,7 +89,7 @@ def _joined(connection: Any, durable: bool) -> _Transaction | None:
     """Return the transaction that a new block joins, or None if the block is the outermost one.
 
     Raises:
-        TransactionManagementError: the block would have to join one, and is durable; or the block would not commit.
+        TransactionManagementError: the block would have to join one, and is durable; or it would not commit.
     """
     from django.db.transaction import TransactionManagementError
 
@@ -117,13 +116,9 @@ def _joined(connection: Any, durable: bool) -> _Transaction | None:
 class _Transaction:
     """A transaction with the locks that it holds. This one is ended by our own outermost block.
 
-    Args:
-        connection: the connection of Django.
-
     Attributes:
-        holdings: the locks.
-        committing: whether the locks were checked and COMMIT may have been sent.
-        committed: whether COMMIT has succeeded.
+        committing: True once the locks were checked and COMMIT may have been sent.
+        committed: True once COMMIT has succeeded.
     """
 
     def __init__(self, connection: Any) -> None:
@@ -139,7 +134,7 @@ class _Transaction:
         self.end(error)
 
     def acquire(self, lock: Any, margin: float | None) -> Any:
-        """Acquire a lock, unless the transaction has it already; return the one that is held."""
+        """Acquire a lock, unless the transaction has it already; return the held one."""
         earlier = self.find(lock)
         if earlier is not None:
             return earlier
@@ -154,16 +149,15 @@ class _Transaction:
         return lock
 
     def find(self, lock: Any) -> Any:
-        """Return the lock that is held on the same names already, or None."""
+        """Return the lock that is already held on the same names, or None."""
         earlier = self.holdings.find(lock)
         return self._before.find(lock) if earlier is None and self._before is not None else earlier
 
     def begin(self) -> None:
-        """Record that the transaction has begun."""
         setattr(self.connection, _ATTRIBUTE, self)
-        # In a TestCase, this function would be one of those that `captureOnCommitCallbacks` counts.
+        # In a TestCase, `captureOnCommitCallbacks` would count this function.
         if not self.connection.savepoint_ids:
-            # The first function that is registered runs first. Later ones may raise.
+            # The function that is registered first runs first. Later ones may raise.
             self.connection.on_commit(self._note_commit)
 
     def _note_commit(self) -> None:
@@ -171,24 +165,19 @@ class _Transaction:
 
     def before_commit(self) -> None:
         """Check the locks at the end of the block, right before COMMIT."""
-        # The block rolls back anyway (`transaction.set_rollback`).
+        # Otherwise the block rolls back anyway (`transaction.set_rollback`).
         if not self.connection.needs_rollback:
             self.check()
             # In a TestCase the end of the block only releases a savepoint.
             self.committing = not self.connection.savepoint_ids
 
     def check(self) -> None:
-        """Check each lock before COMMIT."""
         if self._before is not None:
             self._before.check()
         self.holdings.check()
 
     def end(self, error: BaseException | None) -> None:
-        """End the hold on all locks after the transaction has ended.
-
-        Args:
-            error: what the block or its COMMIT raised, or None.
-        """
+        """Release all locks after the transaction. `error` is what the block or its COMMIT raised, or None."""
         if getattr(self.connection, _ATTRIBUTE, None) is self:
             setattr(self.connection, _ATTRIBUTE, self._before)
         if self.committed or (self.committing and error is None):
@@ -206,11 +195,11 @@ _ENDINGS = ("commit", "set_autocommit", "close")
 class _Watch(_Transaction):
     """A transaction that a plain outermost block of Django ends.
 
-    Django calls functions after a commit, but not after a rollback. So this replaces the methods of the connection
-    object by which the outermost block ends, until it has ended:
+    Django calls functions after a commit, but not after a rollback. So the methods of the connection object by which
+    the outermost block ends are replaced until it has ended:
 
     * `commit` checks the locks first, and rolls back if one is not valid for long enough.
-    * `set_autocommit` is the last step of the outermost block, also after a rollback. It runs the `on_commit`
+    * `set_autocommit` is the last step of the outermost block, even after a rollback. It runs the `on_commit`
       functions. The locks are released after it.
     * `close` inside the block ends the transaction without a COMMIT. Then there is no last step.
     """
@@ -218,7 +207,7 @@ class _Watch(_Transaction):
     def __init__(self, connection: Any) -> None:
         super().__init__(connection)
         self._error: BaseException | None = None
-        # Whether the last step of the outermost block runs. The `on_commit` functions may have transactions themselves.
+        # True during the last step of the outermost block. The `on_commit` functions may have transactions themselves.
         self._ending = False
         # Another library may have replaced the methods, too.
         self._replaced = {name: vars(connection)[name] for name in _ENDINGS if name in vars(connection)}
@@ -271,7 +260,7 @@ class _Watch(_Transaction):
                 self._finish()
 
     def _finish(self) -> None:
-        """Put the methods back, and end the hold on all locks."""
+        """Restore the methods, and release all locks."""
         for name in _ENDINGS:
             if name in self._replaced:
                 setattr(self.connection, name, self._replaced[name])

@@ -9,8 +9,8 @@
     with cache.lock("report", timeout=10.0, blocking_timeout=2.0): ...
     async with cache.alock("report", timeout=10.0): ...
 
-The locks are on the masters of settings.REDLATCH. Without that setting they are on the cache's own server, and then
-`cache.clear()` frees them all. For django-redis see `redlatch.django.django_redis_cache`.
+The locks are on the masters of settings.REDLATCH. Without that setting they are on the cache's own server, where
+`cache.clear()` deletes them. For django-redis see `redlatch.django.django_redis_cache`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from . import conf
 from .clients import get_async_client, get_client
 from .locks import AsyncCacheLock, CacheLock
 
-# The servers of caches. Django makes a cache object for each thread and for each request under ASGI, with its own
-# connection pool. Without these references the drop-in's client of a server would end with the last pool, and connect
-# again in the next request.
+# The servers of caches. Django makes a cache object, with its own connection pool, for each thread and for each request
+# under ASGI. Without these references the drop-in's client would end with the last pool, and connect again in the next
+# request.
 _servers: set[Any] = set()
 
 
 class LockMixin:
-    """Gives a cache of Redis `lock` and `alock`. Put it before the cache's class in the list of bases."""
+    """Gives a cache of Redis `lock` and `alock`. It must precede the cache's class in the list of bases."""
 
     def __init__(self, server: Any, params: dict[str, Any]) -> None:
         super().__init__(server, params)  # type: ignore[call-arg]
@@ -43,7 +43,7 @@ class LockMixin:
 
     @property
     def lock_alias(self) -> str | None:
-        """The alias in settings.REDLATCH that has the masters of the locks; None if they are on the cache's server.
+        """The alias in settings.REDLATCH for the locks; None if they are on the cache's server.
 
         The entry "REDLATCH" of the cache in settings.CACHES names it. Without such an entry it is "default", if
         settings.REDLATCH has that alias.
@@ -66,15 +66,15 @@ class LockMixin:
         """Make a lock with the interface of redis-py's `Lock`; nothing is sent yet.
 
         Args:
-            key, version: the name, from which the cache makes a key, as for its values.
-            timeout: how long the lock lives, in seconds. None: no limit; it is renewed until it is released, and free
-                soon after its process has died. Default None.
-            sleep: a shorter `blocking_timeout` means one attempt; on the masters of settings.REDLATCH it has no effect.
+            key, version: the name; the cache makes a key of it, as for its values.
+            timeout: the time to live in seconds. None renews the lock until it is released; it is free soon after its
+                process has died. Default None.
+            sleep: a shorter `blocking_timeout` means one attempt; no effect on the masters of settings.REDLATCH.
                 Waiters do not poll. Default 0.1.
-            blocking: whether `acquire` and ``with`` wait. Default True.
-            blocking_timeout: how long they wait, in seconds. None means no limit. Default None.
+            blocking: if True, `acquire` and ``with`` wait. Default True.
+            blocking_timeout: seconds that they wait. None means no limit. Default None.
             client: a redis-py client of another server; not with settings.REDLATCH. Default the cache's own.
-            thread_local: whether only the thread that acquired the lock can release it. Default True.
+            thread_local: if True, only the thread that acquired the lock can release it. Default True.
 
         Returns:
             The drop-in for redis-py's `Lock`, on the cache's own server. On the masters of settings.REDLATCH a
@@ -104,10 +104,10 @@ class LockMixin:
         client: redis.Redis | None = None,
         thread_local: bool = True,
     ) -> AsyncCacheLock:
-        """Make a lock for asyncio; nothing is sent yet. It excludes those of `lock`, which also explains the arguments.
+        """Make a lock for asyncio; nothing is sent yet. It excludes the locks of `lock`.
 
         Args:
-            thread_local: whether only the task that acquired the lock can release it. Default True.
+            thread_local: if True, only the task that acquired the lock can release it. Default True.
             key, version, timeout, sleep, blocking, blocking_timeout, client: as for `lock`.
 
         Raises:
@@ -129,11 +129,9 @@ class LockMixin:
         )
 
     def _key_of_lock(self, key: str, version: int | None) -> str:
-        """Return the key for a name."""
         return str(self.make_and_validate_key(key, version=version))  # type: ignore[attr-defined]
 
     def _server_and_key(self, key: str, version: int | None, client: Any) -> tuple[Any, str]:
-        """Return a redis-py client of the server for a name, and its key."""
         made = self._key_of_lock(key, version)
         return (self._cache.get_client(made, write=True) if client is None else client), made  # type: ignore[attr-defined]
 
@@ -148,7 +146,6 @@ def _refuse(client: Any, alias: str) -> None:
 
 
 def _lock(client: Any, name: str, timeout: float | None) -> Any:
-    """Make a lock on the masters of settings.REDLATCH."""
     return client.lock(name, timeout or None, auto_renew=not timeout)
 
 
@@ -160,7 +157,7 @@ def _own_lock(server: Any, name: str, timeout: float | None) -> Any:
 
 
 def _kept(server: Any) -> Any:
-    """Return a redis-py client, after noting its server for the life of the process."""
+    """Return the client, and keep its server for the life of the process."""
     home = home_of(server)
     if home is not None:
         _servers.add(home.server)

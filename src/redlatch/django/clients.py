@@ -23,7 +23,7 @@ AnyClient = TypeVar("AnyClient", bound=BaseClient)
 def get_client(alias: str = conf.DEFAULT_ALIAS) -> Client:
     """Return the client of this process for an alias of settings.REDLATCH.
 
-    The first call makes it. It connects at its first use, and is never closed. A forked child makes its own.
+    The first call makes it. It connects on first use, and is never closed. A forked child makes its own.
 
     Args:
         alias: the alias. Default "default".
@@ -37,8 +37,8 @@ def get_client(alias: str = conf.DEFAULT_ALIAS) -> Client:
 def get_async_client(alias: str = conf.DEFAULT_ALIAS) -> AsyncClient:
     """Return the client of the running event loop for an alias of settings.REDLATCH.
 
-    The first call in a loop makes it. It connects at its first use. Its connections are closed after the end of the
-    loop, when another loop needs a client.
+    The first call in a loop makes it. It connects on first use. Its connections are closed after the end of the loop,
+    when another loop needs a client.
 
     Args:
         alias: the alias. Default "default".
@@ -51,11 +51,6 @@ def get_async_client(alias: str = conf.DEFAULT_ALIAS) -> AsyncClient:
 
 
 def new_client(kind: Callable[..., AnyClient], alias: str) -> AnyClient:
-    """Make a client of an alias.
-
-    Raises:
-        ImproperlyConfigured: as for `get_client`.
-    """
     masters, options = conf.arguments_of(alias)
     try:
         return kind(masters, **options)
@@ -64,16 +59,13 @@ def new_client(kind: Callable[..., AnyClient], alias: str) -> AnyClient:
 
 
 class Registry:
-    """The clients of one process."""
-
     def __init__(self) -> None:
-        # Re-entrant, because a signal handler may ask for a client while its thread makes one.
+        # Re-entrant: a signal handler may ask for a client while its thread makes one.
         self._one_at_a_time = threading.RLock()
         self._clients: dict[str, Client] = {}
         self._of_loops: dict[tuple[str, asyncio.AbstractEventLoop], AsyncClient] = {}
 
     def client(self, alias: str) -> Client:
-        """Return the client for threads."""
         client = self._clients.get(alias)
         if client is None:
             with self._one_at_a_time:
@@ -82,18 +74,17 @@ class Registry:
         return client
 
     def async_client(self, alias: str, loop: asyncio.AbstractEventLoop) -> AsyncClient:
-        """Return the client of an event loop."""
         client = self._of_loops.get((alias, loop))
         if client is None:
             with self._one_at_a_time:
-                # `async_to_sync` makes a loop for each call, so closed loops would add up.
+                # `async_to_sync` makes a loop for each call, so closed loops would accumulate.
                 for key in [key for key in self._of_loops if key[1].is_closed()]:
                     _abandon(self._of_loops.pop(key))
                 client = self._of_loops[alias, loop] = new_client(AsyncClient, alias)
         return client
 
     def close(self) -> None:
-        """Close all clients and forget them. That of a running loop goes on until it is collected."""
+        """Close all clients and forget them. A client of a running loop works until it is collected."""
         with self._one_at_a_time:
             clients, of_loops = list(self._clients.values()), dict(self._of_loops)
             self._clients.clear()
@@ -114,7 +105,6 @@ _registry = [Registry()]
 
 
 def _begin_anew() -> None:
-    """Make a new registry in a forked child, which cannot use its parent's clients."""
     _registry[0] = Registry()
 
 
@@ -123,7 +113,6 @@ if hasattr(os, "register_at_fork"):
 
 
 def _forget(*, setting: str, **_: Any) -> None:
-    """Close the clients when a test overrides the setting."""
     if setting == "REDLATCH":
         _registry[0].close()
 

@@ -10,8 +10,8 @@
     }
 
 Like DATABASES and CACHES it has an entry for each alias. MASTERS and OPTIONS are the arguments of `redlatch.Client` and
-`redlatch.AsyncClient`. MASTERS may also be a function that returns them. Django's error reports show settings, and with
-them passwords in URLs, but not what a function returns.
+`redlatch.AsyncClient`. MASTERS may also be a function that returns them: Django's error reports show settings,
+including passwords in URLs, but not the results of functions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KEYS = {"MASTERS", "OPTIONS"}
 
 
 def aliases() -> list[str]:
-    """Return the aliases that the setting has; an empty list without the setting.
+    """Return the aliases in the setting; an empty list without the setting.
 
     Raises:
         ImproperlyConfigured: the setting is not a dictionary.

@@ -6,8 +6,8 @@
         "default": {"BACKEND": "redlatch.django.django_redis_cache.RedisCache", "LOCATION": "redis://10.0.0.9"},
     }
 
-`cache.lock` takes the arguments of django-redis, so code that uses it does not change. See `redlatch.django.cache` for
-the setting REDLATCH, which puts the locks on a quorum of masters.
+`cache.lock` takes the arguments of django-redis. See `redlatch.django.cache` for the setting REDLATCH, which puts the
+locks on a quorum of masters.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `RedisCache.lock` and `RedisCache.alock` make them. The differences from redis-py:
 
-* `timeout=None` is a lock that lives for the ttl of the client and is renewed until it is released.
+* With `timeout=None` the lock has the ttl of the client and is renewed until it is released.
 * `acquire` takes no token: redlatch draws a new one for each attempt.
 * Waiters do not poll, so `sleep` has no effect.
 * The lock ends at its local deadline; `release` and `extend` then raise LockNotOwnedError.
@@ -26,12 +26,12 @@ from ..locks.owner import coroutine_function, named, of_threads, running_task
 
 AnyLock = TypeVar("AnyLock", bound=BaseLock)
 
-# All locks share one `threading.local`, because Python searches every thread for its data when one is freed.
+# All locks share one `threading.local`: when one is freed, Python searches every thread for its data.
 _thread = of_threads()
 
 
 class _Record(Generic[AnyLock]):
-    """The redlatch lock that was acquired and not released."""
+    """The redlatch lock that is acquired and not released."""
 
     lock: AnyLock | None = None
 
@@ -49,7 +49,6 @@ class _Records(Generic[AnyLock]):
         self._by_owner: WeakKeyDictionary[object, _Record[AnyLock]] = WeakKeyDictionary()
 
     def mine(self) -> _Record[AnyLock]:
-        """Return the record of the caller."""
         owner = None if self._owner is None else self._owner()
         if owner is None:
             return self._shared
@@ -60,15 +59,13 @@ class _Records(Generic[AnyLock]):
 
 
 class _CacheLock(Generic[AnyLock]):
-    """The part that both faces share.
+    """The part shared by the sync and asyncio locks.
 
     Args:
         make: makes a redlatch lock; each acquire needs a new one.
-        name: the key of the lock.
-        timeout: the time to live, in seconds; None is renewed.
+        timeout: the ttl in seconds; None is renewed.
         sleep: has no effect.
-        blocking: whether `acquire` waits.
-        blocking_timeout: how long it waits, in seconds; None means no limit.
+        blocking_timeout: seconds that `acquire` waits; None means no limit.
         thread_local: whether each thread or task has its own lock, which others cannot release.
         error_of: makes the error to raise if too many masters failed; None raises `QuorumUnavailable`.
     """
@@ -115,7 +112,6 @@ class _CacheLock(Generic[AnyLock]):
         return record.lock
 
     def _limited(self, what: str) -> float:
-        """Return the timeout of a lock that has one."""
         if not self.timeout:
             raise LockError(f"Cannot {what} a lock with no timeout", lock_name=self.name)
         return self.timeout
@@ -125,7 +121,7 @@ class _CacheLock(Generic[AnyLock]):
 
     @contextmanager
     def _errors_of(self, what: str) -> Iterator[None]:
-        """Raise the errors that redis-py raises in place of redlatch's."""
+        """Raise redis-py's errors instead of redlatch's."""
         try:
             yield
         except QuorumUnavailable as error:
@@ -148,10 +144,10 @@ class CacheLock(_CacheLock[Lock]):
 
         Args:
             sleep: has no effect.
-            blocking, blocking_timeout: None takes those of the lock.
+            blocking, blocking_timeout: None means those of the lock.
 
         Returns:
-            Whether the lock was won.
+            True if the lock was acquired.
 
         Raises:
             QuorumUnavailable: too many masters failed.
@@ -164,7 +160,7 @@ class CacheLock(_CacheLock[Lock]):
                 if won:
                     record.lock = lock
             except BaseException as struck:
-                # An interrupt before the last line would leave a lock that nobody can release.
+                # An interrupt before the last line would leave a lock that cannot be released.
                 let_go(lock, struck)
                 raise
         return won
@@ -186,11 +182,11 @@ class CacheLock(_CacheLock[Lock]):
             record.lock = None
 
     def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
-        """Add seconds to the time that is left, or replace it by them.
+        """Extend the lock.
 
         Args:
-            additional_time: seconds.
-            replace_ttl: True lets the lock live for these seconds from now; False adds them. Default False.
+            additional_time: seconds to add to the time left.
+            replace_ttl: if True, the lock lives for these seconds from now instead. Default False.
 
         Raises:
             LockError: the lock was not acquired, or has no timeout.
@@ -204,7 +200,7 @@ class CacheLock(_CacheLock[Lock]):
         return True
 
     def reacquire(self) -> Literal[True]:
-        """Let the lock live for its timeout from now; errors as for `extend`."""
+        """Extend the lock to its timeout from now; errors as for `extend`."""
         lock = self._held("reacquire", self._records.mine())
         with self._errors_of("reacquire"):
             lock.extend(self._limited("reacquire"))
@@ -240,7 +236,7 @@ class CacheLock(_CacheLock[Lock]):
 class AsyncCacheLock(_CacheLock[AsyncLock]):
     """A lock of a cache for asyncio.
 
-    It belongs to the task that makes the call, even if another one runs the coroutine.
+    It belongs to the task that makes the call, even if another task runs the coroutine.
     """
 
     _owner = staticmethod(running_task)
@@ -250,10 +246,10 @@ class AsyncCacheLock(_CacheLock[AsyncLock]):
         """Acquire the lock.
 
         Args:
-            blocking, blocking_timeout: None takes those of the lock.
+            blocking, blocking_timeout: None means those of the lock.
 
         Returns:
-            Whether the lock was won.
+            True if the lock was acquired.
 
         Raises:
             QuorumUnavailable: too many masters failed.
@@ -292,11 +288,11 @@ class AsyncCacheLock(_CacheLock[AsyncLock]):
 
     @coroutine_function
     def extend(self, additional_time: float, replace_ttl: bool = False) -> Coroutine[Any, Any, Literal[True]]:
-        """Add seconds to the time that is left, or replace it by them.
+        """Extend the lock.
 
         Args:
-            additional_time: seconds.
-            replace_ttl: True lets the lock live for these seconds from now; False adds them. Default False.
+            additional_time: seconds to add to the time left.
+            replace_ttl: if True, the lock lives for these seconds from now instead. Default False.
 
         Raises:
             LockError: the lock was not acquired, or has no timeout.
@@ -307,7 +303,7 @@ class AsyncCacheLock(_CacheLock[AsyncLock]):
 
     @coroutine_function
     def reacquire(self) -> Coroutine[Any, Any, Literal[True]]:
-        """Let the lock live for its timeout from now; errors as for `extend`."""
+        """Extend the lock to its timeout from now; errors as for `extend`."""
         return self._extend("reacquire", self._records.mine(), None, True)
 
     async def _extend(
