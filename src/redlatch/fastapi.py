@@ -7,12 +7,12 @@
     @app.post("/orders/{order_id}/pay", dependencies=[Depends(lock("order:{order_id}"))])
     async def pay(order_id: int): ...
 
-A lock that another request holds is answered with 423, missing masters with 503, both with Retry-After, and a lost lock
-with 500: each error names its status itself (`LockError.http_status`). This module needs Starlette only. Starlette has
-no dependencies, so its endpoints use `RequestLock.held`.
+The response is 423 if another request holds the lock, 503 if masters are missing (both with Retry-After), and 500 if
+the lock was lost; see `LockError.http_status`. This module needs only Starlette. Starlette has no dependencies, so its
+endpoints use `RequestLock.held`.
 """
 
-# FastAPI cannot resolve postponed annotations of a callable object, so this module has no `annotations` import.
+# This module has no `annotations` import: FastAPI cannot resolve postponed annotations of a callable object.
 
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -32,13 +32,13 @@ __all__ = ["STATE", "RequestLock", "client_of", "lifespan", "lock"]
 
 logger = logging.getLogger("redlatch")
 
-# The name of the client in the state of the application: ``request.state.redlatch``.
+# The client's name in the state of the application: ``request.state.redlatch``.
 STATE = "redlatch"
 
 # The WebSocket close codes of the IANA registry.
 POLICY_VIOLATION, INTERNAL_ERROR, TRY_AGAIN_LATER = 1008, 1011, 1013
 
-# The status of an error that means that another holder has the lock.
+# The status of an error if another holder has the lock.
 HELD = LockBusy.http_status
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any]]]
@@ -47,13 +47,12 @@ Lifespan = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any]]]
 def lifespan(masters: Masters, *, inner: Callable[[Any], Any] | None = None, **options: Any) -> Lifespan:
     """Make a lifespan that opens an `AsyncClient` when the application starts and closes it when it ends.
 
-    The application also starts while no master can be reached. Until they can, its locked requests are answered with
-    503.
+    The application starts even if no master can be reached. Until then, the response to locked requests is 503.
 
     Args:
         masters: as for `AsyncClient`.
         inner: another lifespan of the application, which runs while the client is open. Its state is kept. Default
-            none.
+            None.
         options: the other arguments of `AsyncClient`.
 
     Returns:
@@ -98,21 +97,21 @@ def lock(
     retry_after: float | None = None,
     **options: Unpack[AsyncPlainOptions],
 ) -> "RequestLock":
-    """Make a dependency: the request holds a lock from here on until its dependencies end.
+    """Make a dependency: the request holds a lock until its dependencies end.
 
-    Dependencies end in the reverse order. So name the lock before the database session: it is then released after the
-    commit. FastAPI ends dependencies with ``scope="function"`` before it sends the response, and all others after it.
-    So a lock with that scope needs a session with that scope, too.
+    Dependencies end in the reverse order. So put the lock before the database session: it is then released after the
+    commit. FastAPI ends dependencies with ``scope="function"`` before it sends the response, and all others after it. A
+    lock with that scope needs a session with that scope, too.
 
     Args:
-        name: the name of the lock, with path parameters in braces: "order:{order_id}". Or a function that makes it from
-            the request.
-        ttl: the time to live, in seconds. None takes the ttl of the client.
-        busy: the status of the answer if another holder has the lock. Default 423 (Locked); 409 (Conflict) is usual,
-            too.
-        retry_after: the seconds that Retry-After has in that answer. Default: what the error knows
-            (`Retryable.retry_after`). At least 1 is sent.
-        options: as for `AsyncClient.lock`. Here the default of `timeout`, how long a request waits, is 1 second.
+        name: the name of the lock, with path parameters in braces: "order:{order_id}". Or a function that returns it
+            for a request.
+        ttl: the time to live in seconds. None means the ttl of the client.
+        busy: the status of the response if another holder has the lock. Default 423 (Locked); 409 (Conflict) is also
+            usual.
+        retry_after: the Retry-After of that response, in seconds, at least 1. Default: `Retryable.retry_after` of the
+            error.
+        options: as for `AsyncClient.lock`. The default of `timeout`, the time that a request waits, is 1 second.
 
     Raises:
         ConfigurationError, TypeError: the name, the status or a time is invalid.
@@ -129,7 +128,7 @@ def lock(
 
 
 class RequestLock:
-    """The lock of a request; made by `lock`. FastAPI's `Depends` takes it, and gets an `AsyncLock` that is held."""
+    """The lock of a request; made by `lock`. FastAPI's `Depends` takes it, and provides a held `AsyncLock`."""
 
     def __init__(
         self,
@@ -157,8 +156,8 @@ class RequestLock:
     async def held(self, connection: HTTPConnection) -> AsyncIterator[AsyncLock]:
         """Hold the lock in an ``async with``, in an endpoint of Starlette or anywhere else.
 
-        An answer never names a master or another holder; the error that it comes from has them. If the masters cannot
-        be reached at the end, the work is done and its answer stands: the failed release is logged.
+        No response names a master or another holder; the error behind it does. If the masters cannot be reached at the
+        end, the response stays, and the failed release is logged.
 
         Args:
             connection: the request or WebSocket.
@@ -166,8 +165,8 @@ class RequestLock:
         Raises:
             HTTPException: `busy`, if another holder has the lock; 503, if too many masters failed, the queue of the
                 lock is full or the client was closed; 500, if the lock was lost; 400, if the path makes no valid name.
-                The lock errors of the body count, too. For a WebSocket a WebSocketException: "policy violation" for the
-                name, "internal error" for a lost lock or a closed client, else "try again later".
+                Lock errors of the body count, too. For a WebSocket it is a WebSocketException: "policy violation" for
+                the name, "internal error" for a lost lock or a closed client, otherwise "try again later".
             ConfigurationError: the application has no client, or the path has no such parameter.
         """
         own, done = self._lock_of(connection), False
@@ -182,7 +181,7 @@ class RequestLock:
             raise self._answer(connection, error) from error
 
     def _answer(self, connection: HTTPConnection, error: LockError) -> HTTPException | WebSocketException:
-        """Return the exception that answers a request which ends with a lock error."""
+        """Return the exception for a request that ends with a lock error."""
         status, headers = error.http_status, error.http_headers
         if status == HELD:
             status = self._busy
@@ -196,14 +195,13 @@ class RequestLock:
         try:
             return client.lock(name, self._ttl, **self._options)
         except ConfigurationError as error:
-            # Only an error about the name has a name. The name may come from the path, so the answer is 400.
+            # Only an error about the name has a name. The name may come from the path, so the status is 400.
             if error.name is None:
                 raise
             raise _refusal(connection, 400, "the path makes no valid name of a lock", {}) from error
 
 
 def _filled(template: str, parameters: Mapping[str, Any]) -> str:
-    """Return a template with the path parameters filled in."""
     try:
         return template.format_map(parameters)
     except KeyError as error:
@@ -214,7 +212,7 @@ def _filled(template: str, parameters: Mapping[str, Any]) -> str:
 
 
 def _detail_of(error: LockError) -> str:
-    """Return what the answer says about an error: neither masters nor holders."""
+    """Return the text of the response: it names neither masters nor holders."""
     if isinstance(error, LockLost):
         return "the lock was lost meanwhile"
     if isinstance(error, (QuorumUnavailable, ClientClosed)):
@@ -225,7 +223,7 @@ def _detail_of(error: LockError) -> str:
 def _refusal(
     connection: HTTPConnection, status: int, detail: str, headers: dict[str, str]
 ) -> HTTPException | WebSocketException:
-    """Return the exception that answers a request or closes a WebSocket."""
+    """Return the exception for a request or a WebSocket."""
     if connection.scope["type"] == "websocket":
         code = TRY_AGAIN_LATER if headers else INTERNAL_ERROR if status >= 500 else POLICY_VIOLATION
         return WebSocketException(code, detail)
