@@ -24,15 +24,15 @@ from . import shared
 
 __all__ = ["install", "uninstall"]
 
-# The drop-ins that replace a whole package, each with the original's submodules that the drop-in also replaces.
-# The drop-in "redis_lock" is a package and has its own submodules.
+# The drop-ins for whole packages, each with the original's submodules that it also replaces. The drop-in "redis_lock"
+# has its own submodules.
 _MODULES = {
     "redlock": (),
     "redis_lock": (),
     "aioredlock": ("algorithm", "errors", "lock", "sentinel"),
 }
 
-# The drop-ins that replace some names of a larger package: our module, our name, the original's module and name.
+# The drop-ins for single names: our module, our name, the original's module and name.
 _PARTS = {
     "pottery": [
         ("pottery", "Redlock", "pottery.redlock", "Redlock"),
@@ -45,15 +45,15 @@ _PARTS = {
     ],
 }
 
-# The modules of each original, while our modules have their names.
+# The original modules, while ours have their names.
 _displaced: dict[str, dict[str, ModuleType]] = {}
 
-# The pairs (original, ours) that are replaced in each package.
+# The replaced pairs (original, ours) of each package.
 _replaced: dict[str, list[tuple[object, object]]] = {}
 
 
 def install(*names: str) -> None:
-    """Put drop-ins in the place of the originals, for code that cannot be edited.
+    """Replace originals by drop-ins, for code that cannot be edited.
 
     Args:
         names: any of "redlock", "redis_lock", "aioredlock", "pottery" and "redis". For the first three, an import of
@@ -117,7 +117,6 @@ def _displace(name: str) -> None:
 
 
 def _own(name: str) -> list[str]:
-    """Return the names of the imported modules of a package."""
     return [module for module in list(sys.modules) if module == name or module.startswith(f"{name}.")]
 
 

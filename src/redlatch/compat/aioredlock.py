@@ -75,14 +75,13 @@ __all__ = [
     "SentinelConfigError",
 ]
 
-# Returns the ttl of the lock KEYS[1] in seconds if its token is ARGV[1], else an error.
+# Returns the ttl of the lock KEYS[1] in seconds if its token is ARGV[1], otherwise an error.
 _TTL_SCRIPT = """if redis.call("get",KEYS[1])==ARGV[1] then return redis.call("ttl",KEYS[1]) end
 return redis.error_reply("ERROR")"""
 
-# Options of aioredis' pools that the drop-in ignores.
 _IGNORED = frozenset({"minsize", "maxsize", "loop", "parser", "encoding"})
 
-# Options that may open the connection in another way, such as with TLS of their own.
+# They may open connections in another way, for example with their own TLS.
 _REFUSED = ("connection_cls", "pool_cls")
 
 
@@ -90,14 +89,14 @@ class Sentinel:
     """A master that Redis Sentinel monitors.
 
     Args:
-        connection: the sentinels: a dict with host and port, a URL with the master's name in its query, a tuple
-            (host, port), or a list of such tuples.
+        connection: the sentinels: a dict with host and port, a URL with the master's name in its query, a tuple (host,
+            port), or a list of such tuples.
         master: the name of the service.
         password, db: the password and the database of the master.
         ssl_context: True, or an `ssl.SSLContext`.
 
     Raises:
-        SentinelConfigError: there is no name, or the connection has another form.
+        SentinelConfigError: the name is missing, or the connection has another form.
     """
 
     def __init__(
@@ -137,7 +136,6 @@ class Sentinel:
         self.redis_kwargs = options
 
     def _settings(self) -> redis.Redis:
-        """Return a redis-py client of the master; the drop-in reads its settings."""
         options = _options_of(self.redis_kwargs)
         tls = {name: value for name, value in options.items() if name.startswith("ssl")}
         sentinel = redis.sentinel.Sentinel(self.connection, **tls)
@@ -154,7 +152,7 @@ def _context_of(verify_mode: str | None) -> ssl.SSLContext:
 
 
 def _options_of(given: dict[str, Any]) -> dict[str, Any]:
-    """Return aioredis' options as redis-py's options.
+    """Convert options of aioredis to options of redis-py.
 
     Raises:
         ConfigurationError: an option cannot be used.
@@ -183,7 +181,6 @@ def _options_of(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _settings_of(connection: Any) -> Any:
-    """Return a redis-py client with the settings of one connection."""
     if isinstance(connection, Sentinel):
         return connection._settings()
     if isinstance(connection, dict):
@@ -211,14 +208,14 @@ def _without_password(connection: Any) -> Any:
 
 
 class Lock:
-    """A lock that was acquired.
+    """An acquired lock.
 
     Attributes:
         lock_manager: the manager that acquired it.
         resource: its name.
-        id: its token. Any code that reads it may release the lock with it, also in another process.
+        id: its token. Any code that reads it may release the lock with it, even in another process.
         lock_timeout: the ttl in seconds; None if the lock is renewed.
-        valid: whether the lock is neither released nor known to be lost.
+        valid: False once the lock is released, or known to be lost.
     """
 
     def __init__(
@@ -231,7 +228,7 @@ class Lock:
     ) -> None:
         self.lock_manager = lock_manager
         self.resource = resource
-        # None until it is read for the first time.
+        # None until the first read.
         self._id = id
         self.lock_timeout = lock_timeout
         self.valid = valid
@@ -241,8 +238,8 @@ class Lock:
     def id(self) -> str:
         if self._id is None:
             token = None if self._lease is None else shared.shown_token(self._lease)
-            # The lock may be released already, and its lease handed off with its token. No code has read that token,
-            # so return a new one.
+            # A released lease may have been handed off with its token. No code has read that token, so return a new
+            # one.
             self._id = secrets.token_hex(16) if token is None else token.decode()
         return self._id
 
@@ -280,7 +277,7 @@ class Lock:
         await self.lock_manager.unlock(self)
 
     async def is_locked(self) -> bool:
-        """Return whether the lock is held, by any holder."""
+        """Return True if any holder has the lock."""
         return await self.lock_manager.is_locked(self)
 
 
@@ -388,7 +385,7 @@ class Aioredlock:
             raise LockAcquiringError("Can not set lock")
 
     async def _has_it(self, lock: Lock) -> bool:
-        """Extend the lock if it is already held with its token; return whether it is."""
+        """Extend the lock if it is already held with its token; return True if it is."""
         try:
             await lock._lease.extend()
         except (errors.LockLost, errors.NotOwned, QuorumUnavailable):
@@ -446,14 +443,14 @@ class Aioredlock:
 
     def _lease_of(self, lock: Lock) -> Any:
         if lock._lease is None or lock._lease._shared is not self._client()._shared:
-            # The lock has no lease, or the lease belongs to another event loop.
+            # There is no lease, or it belongs to another event loop.
             key, token = self._encoded(lock.resource), self._encoded(lock.id)
             ttl_ms = int((lock.lock_timeout or self.internal_lock_timeout) * 1000)
             lock._lease = self._client().held_by(lock.resource, key, token, ttl_ms)
         return lock._lease
 
     async def is_locked(self, resource_or_lock: str | Lock) -> bool:
-        """Return whether a lock is held, by any holder."""
+        """Return True if any holder has the lock."""
         if isinstance(resource_or_lock, Lock):
             resource_or_lock = resource_or_lock.resource
         if not isinstance(resource_or_lock, str):

@@ -1,7 +1,7 @@
 """The redlatch clients behind the drop-ins. All locks and redis-py clients for the same servers share one client.
 
-A client takes its settings from the redis-py clients that the drop-ins receive. It lives as long as some connection
-pool of redis-py has its first server.
+A client takes its settings from the redis-py clients that the drop-ins receive. It lives as long as a connection pool
+of redis-py for its first server.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from .shared import SOCKET_TIMEOUT, identity_of, packing, refusal_of, show
 
 logger = logging.getLogger("redlatch")
 
-# The ttl of a lock that the original would keep indefinitely. The lock is renewed while its holder lives.
+# The ttl of a lock that the original would keep without a ttl. It is renewed while its holder lives.
 RENEWED_MS = 30_000
 
 
 class Foreign(BaseClient):
-    """The part of a sync or asyncio client that makes locks of other clients' formats: with any key and any token."""
+    """The part shared by the sync and asyncio clients: it makes locks with any key and any token."""
 
     # Two masters may be databases of one server, and tokens have no label, as in the originals.
     _masters_of = staticmethod(partial(masters_of, by_db=True))
@@ -49,7 +49,7 @@ class Foreign(BaseClient):
         # Users delete keys by hand, so a local holder proves nothing.
         return super()._quorum_of(trust_local_holder=False, **numbers)
 
-    # Whether pottery's drop-in has called `connect`.
+    # True once pottery's drop-in has called `connect`.
     settled = False
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -68,13 +68,13 @@ class Foreign(BaseClient):
         """Make a lock on a key.
 
         Args:
-            name, key: the name for messages, and the key on the masters.
+            name: for messages.
             ttl_ms: the ttl in milliseconds.
             kind: the result of `given` or `signalled`; None makes a plain lock with fresh tokens.
             auto_renew, on_lost: as for `Client.lock`.
 
         Raises:
-            ConfigurationError: the key is too long, or the ttl is too long, or so short that no validity is left.
+            ConfigurationError: the key or the ttl is too long, or the ttl is so short that no validity is left.
         """
         lock = self._around(self._hold_on(name, key, kind), ttl_ms)
         if auto_renew or on_lost is not None:
@@ -112,7 +112,7 @@ class Foreign(BaseClient):
         return lock
 
     def held_here(self, key: bytes, token: bytes, ttl_ms: int) -> Any:
-        """Return the lock that this client acquired and holds with this token; None if there is none."""
+        """Return the lock that this client acquired and holds with this token, or None."""
         hold = self._head(key)
         if hold is None or hold.token != token:
             return None
@@ -127,15 +127,13 @@ class Foreign(BaseClient):
             self._driver.leave_queue(hold)
 
     def keys_held(self, prefix: bytes) -> list[bytes]:
-        """Return the keys with this prefix that a lock of this client holds or tries to acquire."""
         return [key for key in list(self._driver.queues.heads) if key.startswith(prefix)]
 
     def given(self, token: bytes) -> Any:
-        """Return the kind of a lock with this token."""
         return self._kinds.Given(token)
 
     def signalled(self, token: bytes, once: bool, signal: bytes, signal_ms: int) -> Any:
-        """Return the kind of a lock whose release pushes an element to a list (`quorum.kinds.foreign.Signalled`)."""
+        """Return the kind of a lock whose release pushes to a list (see `quorum.kinds.foreign.Signalled`)."""
         return self._kinds.Signalled(token, once, signal, signal_ms)
 
     def _head(self, key: bytes) -> Any:
@@ -154,18 +152,14 @@ class Foreign(BaseClient):
 
 
 class ThreadsClient(Foreign, Client):
-    """The client behind the drop-ins for threads."""
-
     _lock_of = Lease
 
 
 class LoopClient(Foreign, AsyncClient):
-    """The client behind the drop-ins for asyncio."""
-
     _lock_of = AsyncLease
 
     def abandon(self) -> None:
-        """Close every connection, because the event loop is closed."""
+        """Close every connection. The event loop is closed."""
         self._driver.drop()
 
 
@@ -173,8 +167,8 @@ class Server:
     """One server of redis-py's connection pools. It lives as long as one of these pools.
 
     Attributes:
-        clients: the clients that have this as their first server, by their event loop (or None) and other servers.
-        number: the sort key that gives servers the same order, regardless of the order in which they were given.
+        clients: the clients whose first server is this one, by their event loop (or None) and other servers.
+        number: the sort key that gives servers the same order, regardless of the order in the arguments.
     """
 
     __slots__ = ("__weakref__", "clients", "number")
@@ -188,7 +182,7 @@ class Home:
     """The data of one connection pool of redis-py.
 
     Attributes:
-        server: its server; None if the drop-ins do not support the pool (see `home_of`).
+        server: None if the drop-ins do not support the pool (see `home_of`).
         refusal: why they do not support it.
         encode: converts keys and values to bytes, as the pool's connections do.
         latest: the last result of `client_at`: the event loop (or None) and the client.
@@ -204,20 +198,17 @@ class Home:
 
 
 class Registry:
-    """The servers of this process."""
-
     def __init__(self) -> None:
-        # Re-entrant, because a signal handler may run while its thread makes a client.
+        # Re-entrant: a signal handler may run while its thread makes a client.
         self._one_at_a_time = threading.RLock()
         self._homes: weakref.WeakKeyDictionary[Any, Home] = weakref.WeakKeyDictionary()
         self._by_identity: weakref.WeakValueDictionary[tuple[object, ...], Server] = weakref.WeakValueDictionary()
         self._numbers = itertools.count()
-        # The last pool of `home_of` and its home, as weak references. A lookup in `_homes` costs twice as much.
+        # Weak references to the last pool of `home_of` and its home. A lookup in `_homes` costs twice as much.
         self._latest: tuple[Callable[[], Any], Callable[[], Any]] = (lambda: None), (lambda: None)
 
     def home_of(self, pool: Any) -> Home:
-        """Return the data of a pool."""
-        # Read this only once: another thread may replace it.
+        # Read it only once: another thread may replace it.
         asked, its_home = self._latest
         home: Home | None = its_home() if asked() is pool else None
         if home is None:
@@ -272,7 +263,7 @@ class Registry:
 
 
 def _new_client(loop: asyncio.AbstractEventLoop | None, servers: list[Any]) -> Any:
-    # With several servers, the client chooses the attempt's time limit from the ttl.
+    # With several servers, the ttl determines the time limit of an attempt.
     attempt_timeout = None
     if len(servers) == 1:
         attempt_timeout = servers[0].connection_pool.connection_kwargs.get("socket_timeout") or SOCKET_TIMEOUT
@@ -288,7 +279,6 @@ _registry = [Registry()]
 
 
 def _begin_anew() -> None:
-    """Make a new registry in a forked child, which cannot use its parent's clients."""
     _registry[0] = Registry()
 
 
@@ -297,7 +287,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def home_of(server: Any) -> Home | None:
-    """Return the `Home` of a redis-py client of one server, with redis-py's own connections.
+    """Return the `Home` of a redis-py client of one server.
 
     Return None for a cluster, a client with another package's connections (fakeredis), or one that changes commands.
     """
@@ -307,7 +297,7 @@ def home_of(server: Any) -> Home | None:
 
 
 def encoder_of(server: Any) -> Callable[[Any], bytes]:
-    """Return the function by which a redis-py client converts keys and values to bytes."""
+    """Return the function that converts keys and values to bytes as a redis-py client does."""
     return _registry[0].home_of(server.connection_pool).encode
 
 
@@ -329,8 +319,8 @@ def async_client_of(servers: Iterable[Any]) -> LoopClient:
 
 
 def client_at(home: Home, server: Any, loop: asyncio.AbstractEventLoop | None) -> Any:
-    """Return the client for one server alone: this process's, or that of an event loop."""
-    # Read this only once: another thread may replace it with the client of its own loop.
+    """Return the client for one server alone, of this process or of an event loop."""
+    # Read it only once: another thread may replace it with the client of its own loop.
     latest = home.latest
     if latest is None or latest[0] is not loop:
         home.latest = latest = loop, _registry[0].client_of([server], loop)

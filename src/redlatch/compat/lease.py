@@ -1,4 +1,4 @@
-"""The locks behind the drop-ins, whose users may drop the object of a lock that they still hold."""
+"""The locks behind the drop-ins. Users may drop the lock object while they still hold the lock."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from ..quorum.claim import HELD
 
 
 class _Forgotten:
-    """The finalizer of a lock object, for the sync and the asyncio class."""
-
     __slots__ = ()
     _hold: Any
 
@@ -22,22 +20,20 @@ class _Forgotten:
 
 
 class Lease(_Forgotten, Lock):
-    """A lock for threads. After its object is collected, waiters of this process no longer wait for it locally."""
+    """A lock for threads. Once its object is collected, waiters of this process no longer wait for it locally."""
 
     __slots__ = ()
 
 
 class AsyncLease(_Forgotten, AsyncLock):
-    """The same for asyncio; see `Lease`."""
-
     __slots__ = ()
 
 
 def _forget(lease: Any, hold: Any) -> None:
     """Forget a held lock whose object was collected. No code has read its token, so no code can release it.
 
-    The garbage collector may call this at any moment and in any thread, so it wakes no waiters. Waiters in the lock's
-    queue try again by themselves.
+    The garbage collector may call this at any moment and in any thread, so it wakes no waiters. Waiters in the queue
+    try again by themselves.
     """
     hold.token_exposed = True
     queues = lease._shared.driver.queues

@@ -1,8 +1,7 @@
 """Detect redis-py clients that may change commands, as kombu's `PrefixedStrictRedis` changes keys.
 
-Drop-ins send their own commands to the client's server. If the client would have changed these commands, the drop-in
-would lock another key than the original. Instrumentation (OpenTelemetry, Sentry and others) replaces methods of
-redis-py's own classes. It changes no commands, so it is ignored here.
+Drop-ins send their own commands, so they would lock another key than the original. Instrumentation (OpenTelemetry,
+Sentry and others) replaces methods of redis-py's classes, but changes no commands, so it is ignored here.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 import redis
 import redis.asyncio
 
-# The methods of a client that the originals call, directly or through other methods.
+# The methods that the originals call, directly or indirectly.
 _CALLED = frozenset(
     {
         "__getattribute__",
@@ -33,22 +32,21 @@ _CALLED = frozenset(
     }
 )
 
-# Classes that count as changing no commands, even if methods were patched into them.
+# These classes change no commands, even if methods were patched into them.
 _PLAIN = frozenset({*redis.Redis.__mro__, *redis.asyncio.Redis.__mro__})
 
 # Tools that also wrap methods of single clients.
 _INSTRUMENTATION = frozenset({"opentelemetry", "sentry_sdk"})
 
-# These are module-level names because their lookup is faster.
+# Module-level names are looked up faster.
 _THREADS, _ASYNCIO = redis.Redis, redis.asyncio.Redis
 _changes_nothing = _CALLED.isdisjoint
 
-# The results of `_override_of`, by class.
 _known: weakref.WeakKeyDictionary[type[Any], str] = weakref.WeakKeyDictionary()
 
 
 def override_of(client: Any) -> str:
-    """Return the name of an override that may change a client's commands, for messages; "" if there is none."""
+    """Return the name of an override that may change a client's commands; "" if there is none."""
     kind = type(client)
     if kind is not _THREADS and kind is not _ASYNCIO:
         found = _known.get(kind)
@@ -78,13 +76,13 @@ def _override_in(client: Any, own: dict[str, Any]) -> str:
 
 
 def _is_instrumented(client: Any, name: str, attribute: Any) -> bool:
-    """Return whether an attribute is the client's own method, wrapped only by instrumentation."""
+    """Return True if an attribute is the client's own method, wrapped only by instrumentation."""
     while _tool_of(attribute) in _INSTRUMENTATION:
         attribute = getattr(attribute, "__wrapped__", None)
     return getattr(attribute, "__self__", None) is client and getattr(attribute, "__name__", "") == name
 
 
 def _tool_of(attribute: Any) -> str:
-    """Return the package of a wrapper. A wrapt wrapper shows the wrapped module's name, so read its function's."""
+    """Return the package of a wrapper. A wrapt wrapper shows the wrapped module, so read its function's module."""
     made_by = getattr(attribute, "_self_wrapper", attribute)
     return str(getattr(made_by, "__module__", "")).partition(".")[0]

@@ -36,7 +36,7 @@ _original = shared.original("pottery")
 
 logger = logging.getLogger("pottery")
 
-# An attempt that won counts as the first attempt if it began within this time after the call.
+# An attempt counts as the first one if it began within this time after the call.
 AT_ONCE_NS = 5 * MILLISECOND
 
 if _original is None:
@@ -100,8 +100,6 @@ def _default_masters() -> frozenset[Any]:
 
 
 class _Redlock:
-    """The part that the sync and the asyncio class share."""
-
     __slots__ = (
         "_extension_num",
         "_key",
@@ -170,7 +168,7 @@ class _Redlock:
             return None
 
     def _trial(self, blocking: bool, timeout: float) -> shared.Trial | None:
-        """Return an object that repeats the acquire; None if the timeout is NaN, or negative and not -1."""
+        """Return None if the timeout is NaN, or negative and not -1."""
         _check(blocking, timeout)
         if not (timeout == -1 or timeout >= 0):
             return None
@@ -181,12 +179,9 @@ class _Redlock:
         self._lease, self._extension_num = lease, 0
 
     def _log_if_enqueued(self, lease: Any, won: bool, began_ns: int) -> None:
-        """Log how long the caller waited, unless the first attempt won.
+        """Log the caller's waiting time, unless the first attempt succeeded.
 
-        Args:
-            lease: the redlatch lock.
-            won: whether it was acquired.
-            began_ns: the time of the first attempt, after the client had connected.
+        `began_ns` is the time of the first attempt, after the client had connected.
         """
         hold: Hold = lease._hold
         clock = lease._shared.quorum.clock
@@ -197,12 +192,11 @@ class _Redlock:
         text = f"source=pottery sample#{what}.enqueued.%s=%dms sample#{what}.acquired.%s=%d"
         logger.info(text, name, -(-waited_ns // MILLISECOND), name, won)
 
-    def _heed(self, raises: bool | None, error: LockError) -> list[redis.RedisError]:
+    def _report(self, raises: bool | None, error: LockError) -> list[redis.RedisError]:
         """Log a QuorumUnavailable, and raise QuorumIsImpossible if the caller wants that.
 
         Args:
-            raises: the call's `raise_on_redis_errors`; None takes the lock's.
-            error: the error of redlatch.
+            raises: the call's `raise_on_redis_errors`; None uses the lock's setting.
 
         Returns:
             The causes as errors of redis-py.
@@ -222,7 +216,7 @@ class _Redlock:
         return self._lease
 
     def _not_extended(self, raises: bool | None, error: LockError) -> Exception:
-        return ExtendUnlockedLock(self.key, self.masters, redis_errors=self._heed(raises, error))
+        return ExtendUnlockedLock(self.key, self.masters, redis_errors=self._report(raises, error))
 
     def _held(self) -> Any:
         if self._lease is None:
@@ -230,13 +224,13 @@ class _Redlock:
         return self._lease
 
     def _forget(self, lease: Any) -> None:
-        """Forget the redlatch lock, unless another thread has acquired the lock through this object since."""
+        """Forget the redlatch lock, unless another thread has acquired a new one through this object."""
         if self._lease is lease:
             self._lease = None
 
     def _not_released(self, lease: Any, raises: bool | None, error: LockError) -> Exception:
         """Return the error to raise. Keep the lock if too many masters failed: `release` may be called again."""
-        errors = self._heed(raises, error)
+        errors = self._report(raises, error)
         if not isinstance(error, QuorumUnavailable):
             self._forget(lease)
         return ReleaseUnlockedLock(self.key, self.masters, redis_errors=errors)
@@ -256,7 +250,7 @@ class Redlock(_Redlock):
         Args:
             blocking: if False, make only one attempt. Default True.
             timeout: seconds to wait; -1 waits without a limit.
-            raise_on_redis_errors: whether to raise if too many masters fail; None takes the lock's setting.
+            raise_on_redis_errors: if True, raise if too many masters fail; None uses the lock's setting.
 
         Raises:
             QuorumIsImpossible: too many masters failed, and `raise_on_redis_errors` is set.
@@ -274,7 +268,7 @@ class Redlock(_Redlock):
             client.settled = True
         began = client._quorum.clock.now()
         try:
-            won = trial.acquire(lease, functools.partial(self._heed, raise_on_redis_errors))
+            won = trial.acquire(lease, functools.partial(self._report, raise_on_redis_errors))
             if won:
                 self._won(lease)
         except BaseException as struck:
@@ -285,7 +279,7 @@ class Redlock(_Redlock):
         return won
 
     def locked(self, *, raise_on_redis_errors: bool | None = None) -> float:
-        """Return the seconds of validity that are left if a quorum confirms that this object holds the lock; else 0.
+        """Return the seconds of validity left if a quorum confirms that this object holds the lock, otherwise 0.
 
         Raises:
             QuorumIsImpossible: too many masters failed, and `raise_on_redis_errors` is set.
@@ -294,7 +288,7 @@ class Redlock(_Redlock):
         try:
             held = lease is not None and lease.owned()
         except LockError as error:
-            self._heed(raise_on_redis_errors, error)
+            self._report(raise_on_redis_errors, error)
             held = False
         return lease.remaining() if held else 0
 
@@ -358,7 +352,7 @@ class AIORedlock(_Redlock):
         Args:
             blocking: if False, make only one attempt. Default True.
             timeout: seconds to wait; -1 waits without a limit.
-            raise_on_redis_errors: whether to raise if too many masters fail; None takes the lock's setting.
+            raise_on_redis_errors: if True, raise if too many masters fail; None uses the lock's setting.
 
         Raises:
             QuorumIsImpossible: too many masters failed, and `raise_on_redis_errors` is set.
@@ -375,7 +369,7 @@ class AIORedlock(_Redlock):
             await client._driver.connect()
             client.settled = True
         began = client._quorum.clock.now()
-        won = await trial.acquire_async(lease, functools.partial(self._heed, raise_on_redis_errors))
+        won = await trial.acquire_async(lease, functools.partial(self._report, raise_on_redis_errors))
         if won:
             self._won(lease)
         if blocking:
@@ -383,7 +377,7 @@ class AIORedlock(_Redlock):
         return won
 
     async def locked(self, *, raise_on_redis_errors: bool | None = None) -> float:
-        """Return the seconds of validity that are left if a quorum confirms that this object holds the lock; else 0.
+        """Return the seconds of validity left if a quorum confirms that this object holds the lock, otherwise 0.
 
         Raises:
             QuorumIsImpossible: too many masters failed, and `raise_on_redis_errors` is set.
@@ -392,7 +386,7 @@ class AIORedlock(_Redlock):
         try:
             held = lease is not None and await lease.owned()
         except LockError as error:
-            self._heed(raise_on_redis_errors, error)
+            self._report(raise_on_redis_errors, error)
             held = False
         return lease.remaining() if held else 0
 

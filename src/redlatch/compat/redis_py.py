@@ -1,4 +1,4 @@
-"""The drop-in for `redis.lock.Lock` and `redis.asyncio.lock.Lock`, also as ``lock_class=`` of ``Redis.lock()``.
+"""The drop-in for `redis.lock.Lock` and `redis.asyncio.lock.Lock`, or as ``lock_class=`` of ``Redis.lock()``.
 
 ::
 
@@ -40,10 +40,9 @@ from ..locks.owner import coroutine_function, named, running_task
 from .clients import RENEWED_MS, Home, client_at, home_of
 from .shared import let_go, redis_error_of, shown_token
 
-# The largest ttl that a server accepts.
 LONGEST_TTL_MS = (1 << 63) - 1
 
-# The script texts that subclasses replace. Users of single locks replace the registered scripts instead.
+# The scripts that subclasses may replace. Users of single locks replace the registered scripts instead.
 _SCRIPTS = ("LUA_RELEASE_SCRIPT", "LUA_EXTEND_SCRIPT", "LUA_REACQUIRE_SCRIPT")
 _has_no_script = frozenset({"lua_release", "lua_extend", "lua_reacquire"}).isdisjoint
 
@@ -51,12 +50,12 @@ _has_no_script = frozenset({"lua_release", "lua_extend", "lua_reacquire"}).isdis
 class _Local:
     """The acquired lock and its token, with the attributes of redis-py's `local`.
 
-    Any code that reads the token may release the lock with it, also in another process. As long as no code has read it,
-    the lease may be handed off, with its token, from one waiter of this process to the next.
+    Any code that reads the token may release the lock with it, even in another process. Until then, the lease may be
+    handed off, with its token, from one waiter of this process to the next.
 
     Attributes:
-        lease: the lock; None if none was acquired, or it is released.
-        by_hand: whether other code has set the token, instead of the lease.
+        lease: the lock; None before an acquire and after the release.
+        by_hand: True if other code has set the token.
     """
 
     lease: Any = None
@@ -64,7 +63,6 @@ class _Local:
     _token: Any = None
 
     def note(self, lease: Any) -> None:
-        """Set the acquired lock; None for no lock."""
         self.lease, self.by_hand, self._token = lease, False, None
 
     def drop(self, lease: Any) -> None:
@@ -73,17 +71,14 @@ class _Local:
             self.note(None)
 
     def mine(self) -> _Local:
-        """Return the record of the caller: this one."""
         return self
 
     @property
     def held(self) -> bool:
-        """True if there is a token."""
         return self._token is not None or (self.lease is not None and not self.by_hand)
 
     @property
     def token(self) -> Any:
-        """The token, or None."""
         if self.lease is not None and not self.by_hand:
             return shown_token(self.lease)
         return self._token
@@ -94,7 +89,7 @@ class _Local:
 
 
 class _OfThread(threading.local):
-    """The records of the current thread by lock object. A record is freed with its thread or its lock object."""
+    """The current thread's records by lock object. A record is freed with its thread or its lock object."""
 
     def __init__(self) -> None:
         self.by_lock: weakref.WeakKeyDictionary[_ThreadLocal, _Local] = weakref.WeakKeyDictionary()
@@ -106,12 +101,11 @@ _of_thread = _OfThread()
 class _ThreadLocal:
     """The record of each thread for one lock object. Attributes that users set on it belong to the thread, too.
 
-    All lock objects share one `threading.local`. When a `threading.local` is freed, Python searches every thread for
-    its data, and programs make many short-lived lock objects.
+    All lock objects share one `threading.local`: when one is freed, Python searches every thread for its data, and
+    programs make many short-lived lock objects.
     """
 
     def mine(self) -> _Local:
-        """Return the record of the current thread."""
         by_lock = _of_thread.by_lock
         mine = by_lock.get(self)
         if mine is None:
@@ -126,9 +120,8 @@ class _ThreadLocal:
 
 
 class _WithLocal:
-    """The part that the sync and the asyncio class share: the meaning of `thread_local`."""
+    """The meaning of `thread_local`, for both classes."""
 
-    # The class that keeps a record for each thread or task.
     _of_each: type[Any]
 
     def __init__(
@@ -185,7 +178,7 @@ class Lock(_WithLocal, redis.lock.Lock):
         return bool(super().do_acquire(token)) if home is None else self._win(home, 0.0, token)  # type: ignore[arg-type]
 
     def owned(self) -> bool:
-        """Return whether this object holds the lock, by the server and by the local clock."""
+        """Return True if this object holds the lock, according to the server and to the local clock."""
         lease = _lease_of(self, None)
         return (lease is None or lease.remaining() > 0) and super().owned()
 
@@ -229,9 +222,9 @@ class Lock(_WithLocal, redis.lock.Lock):
         except (LockLost, NotOwned, ClientForked) as error:
             raise _not_owned("release", self.name) from error
         except ClientUnusable:
-            # A signal handler cannot use the client while its thread is in a call of it. Use redis-py's script.
+            # A signal handler cannot use the client while its thread is in a call. Use redis-py's script.
             super().do_release(shown_token(lease) if token is None else token)
-            # That release does not go through the hold, so end the renewal here.
+            # That release bypasses the hold, so end the renewal here.
             if lease._upkeep is not None:
                 lease._upkeep.end()
 
@@ -265,25 +258,21 @@ class Lock(_WithLocal, redis.lock.Lock):
 
 
 class _Record(_Local):
-    """The record of one asyncio task.
-
-    Attributes:
-        task: a weak reference to the task; None if there was no task.
-    """
+    """The record of one asyncio task; `task` is None outside a task."""
 
     task: weakref.ref[asyncio.Task[Any]] | None = None
 
     def is_of_another(self, task: asyncio.Task[Any] | None) -> bool:
-        """Return whether this is the record of another task that is not done."""
+        """Return True if this is the record of another task that is not done."""
         owner = None if self.task is None else self.task()
         return owner is not None and owner is not task and not owner.done()
 
 
 class _TaskLocal:
-    """The records of the tasks that have tried to acquire the lock; for other tasks, the last acquired lock.
+    """The records of the tasks that have tried to acquire the lock. Other tasks use the last acquired lock.
 
-    So a task can release a lock that another task acquired for it. A lock object is usually used by one task only, and
-    then no record has to be looked up. All tasks share other attributes that users set on this object.
+    So a task can release a lock that another task acquired for it. Usually only one task uses a lock object, and no
+    record has to be looked up. All tasks share other attributes that users set on this object.
     """
 
     def __init__(self) -> None:
@@ -293,7 +282,7 @@ class _TaskLocal:
     def note_for(self, task: asyncio.Task[Any] | None, lease: Any) -> None:
         """Set the lock that a task has acquired; None if its attempt failed."""
         last = self._last
-        # The fast path for the usual case: the first task that uses the lock object.
+        # The fast path: the first task that uses the lock object.
         if last.task is None and task is not None and self._of_tasks is None and not last.by_hand:
             last.lease, last.task = lease, weakref.ref(task)
             return
@@ -310,7 +299,6 @@ class _TaskLocal:
             self._last = record
 
     def mine(self) -> _Record:
-        """Return the record of the current task."""
         if self._of_tasks is None:
             return self._last
         task = asyncio.current_task()
@@ -370,7 +358,7 @@ class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
         except QuorumUnavailable as error:
             raise redis_error_of(error) from error
         finally:
-            # Do this also for a cancelled task. It has tried, so it must not release the lock of another task.
+            # Do this even for a cancelled task: it has tried, so it must not release the lock of another task.
             if isinstance(self.local, _TaskLocal):
                 caller = task if task is not None and not task.done() else running_task()
                 self.local.note_for(caller, lease if won else None)
@@ -384,7 +372,7 @@ class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
         return bool(await super().do_acquire(token)) if home is None else await self._win(home, 0.0, token, None)
 
     async def owned(self) -> bool:
-        """Return whether this object holds the lock, by the server and by the local clock."""
+        """Return True if this object holds the lock, according to the server and to the local clock."""
         lease = _lease_of(self, asyncio.get_running_loop())
         return (lease is None or lease.remaining() > 0) and await super().owned()
 
@@ -448,14 +436,14 @@ class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
 
 
 def _home_unless_hooked(lock: Any, face: type[Any]) -> Home | None:
-    """Return the `Home` of the lock's server; None if a subclass or the client requires redis-py's algorithm."""
+    """Return None if a subclass or the client requires redis-py's algorithm."""
     kind = type(lock)
     hooked = kind is not face and (kind.do_acquire, kind.do_release) != (face.do_acquire, face.do_release)
     return None if hooked else home_of(lock.redis)
 
 
 def _is_pause(sleep: Any) -> bool:
-    """Return whether `sleep` is a valid pause; for any other value redis-py's own loop runs."""
+    """Return True for a valid pause. For any other value redis-py's own loop runs."""
     return isinstance(sleep, (int, float)) and sleep >= 0
 
 
@@ -473,7 +461,7 @@ def _seconds_to_wait(
 
 
 def _ttl_ms(lock: Any) -> int:
-    """Return the ttl of the lock's key in milliseconds. A lock without a timeout is renewed."""
+    """Return the ttl in milliseconds. A lock without a timeout is renewed."""
     ttl_ms = int(lock.timeout * 1000) if lock.timeout else RENEWED_MS
     if ttl_ms < 1:
         raise redis.ResponseError("invalid expire time in 'set' command")
@@ -483,14 +471,14 @@ def _ttl_ms(lock: Any) -> int:
 
 
 def _lease(lock: Any, home: Home, loop: asyncio.AbstractEventLoop | None, token: str | bytes | None) -> Any:
-    """Make the redlatch lock for one acquire. Each acquire has its own token, so it needs a new lock."""
+    """Make the redlatch lock for one acquire, with its own token."""
     client = client_at(home, lock.redis, loop)
     kind = None if token is None else client.given(lock.redis.connection_pool.get_encoder().encode(token))
     return client.foreign(lock.name, home.encode(lock.name), _ttl_ms(lock), kind, not lock.timeout)
 
 
 def _own_lease(lock: Any, local: _Local, loop: asyncio.AbstractEventLoop | None) -> Any:
-    """Return the redlatch lock that this object acquired, if it can release it without reading the token; else None."""
+    """Return this object's redlatch lock if it can be released without reading the token, otherwise None."""
     lease = local.lease
     if lease is None or local.by_hand or _is_scripted(lock):
         return None
@@ -498,7 +486,7 @@ def _own_lease(lock: Any, local: _Local, loop: asyncio.AbstractEventLoop | None)
 
 
 def _is_scripted(lock: Any) -> bool:
-    """Return whether the lock has its own scripts for redis-py's algorithm, as RedBeat and some subclasses have."""
+    """Return True if the lock has its own scripts for redis-py's algorithm, as in RedBeat and some subclasses."""
     if not _has_no_script(vars(lock)):
         return True
     kind = type(lock)
@@ -509,7 +497,7 @@ def _is_scripted(lock: Any) -> bool:
 
 
 def _is_of(lease: Any, loop: asyncio.AbstractEventLoop | None) -> bool:
-    """Return whether a lock belongs to this event loop, if there is one, or to the parent process."""
+    """Return True if a lock belongs to this event loop (None: to threads), or to the parent process."""
     driver = lease._shared.driver
     return loop is None or driver.home is loop or driver.forked
 
@@ -520,9 +508,8 @@ def _lease_of(lock: Any, loop: asyncio.AbstractEventLoop | None, token: bytes | 
     Return None if another process acquired it, or if redis-py's scripts must be used.
 
     Args:
-        lock: the drop-in's lock.
         loop: the event loop; None for threads.
-        token: the token; None takes the lock's own.
+        token: None means the lock's own.
     """
     local = lock.local.mine()
     if token is None:
@@ -545,7 +532,7 @@ def _lease_of(lock: Any, loop: asyncio.AbstractEventLoop | None, token: bytes | 
 
 
 def _let_go(lock: Any, loop: asyncio.AbstractEventLoop | None, token: bytes) -> None:
-    """Let the waiters of this process try again, because redis-py's own script has released the lock."""
+    """Let the waiters of this process try again after redis-py's own script has released the lock."""
     home = home_of(lock.redis)
     if home is not None:
         client, key = client_at(home, lock.redis, loop), home.encode(lock.name)
@@ -554,7 +541,7 @@ def _let_go(lock: Any, loop: asyncio.AbstractEventLoop | None, token: bytes) -> 
 
 
 def _end_lease(lock: Any, token: bytes) -> None:
-    """Stop the renewal and report no loss, because redis-py's own script has released the lock."""
+    """Stop the renewal and report no loss after redis-py's own script has released the lock."""
     local = lock.local.mine()
     lease = local.lease
     if lease is not None and lease._hold.token == token:
@@ -564,7 +551,6 @@ def _end_lease(lock: Any, token: bytes) -> None:
 
 
 def _extended(lock: Any, lease: Any, additional_time: float, replace_ttl: bool) -> float:
-    """Return the ttl that results from an extension, in seconds."""
     additional_ms = int(additional_time * 1000)
     # A timeout of 0 is not None, but it cannot be extended.
     if not lock.timeout:
@@ -578,12 +564,11 @@ def _extended(lock: Any, lease: Any, additional_time: float, replace_ttl: bool) 
 def _shorten(lock: Any, lease: Any, ttl: float) -> Any:
     """Call redis-py's own script, which shortens the key; our own extension never does.
 
-    From now on the token counts as shown, so the lease is not handed off with its token. Otherwise a late copy of this
+    The token counts as shown from now on, so that the lease is not handed off with it. Otherwise a late copy of this
     command could shorten the next holder's key.
     """
     return lock.lua_extend(keys=[lock.name], args=[shown_token(lease), round(ttl * 1000), "1"], client=lock.redis)
 
 
 def _not_owned(what: str, name: Any) -> LockNotOwnedError:
-    """Return the error that redis-py raises when the caller no longer owns the lock."""
     return LockNotOwnedError(f"Cannot {what} a lock that's no longer owned", lock_name=name)

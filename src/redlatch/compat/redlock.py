@@ -30,8 +30,7 @@ from . import clients, shared
 
 logger = logging.getLogger(__name__)
 
-# The assumed ttl of another process's lock, whose real ttl this process does not know. It limits the length of a
-# release.
+# The assumed ttl of a lock of another process. It limits the length of a release.
 TTL_MS = 10_000
 
 _original = shared.original("redlock")
@@ -64,7 +63,7 @@ else:
 
 
 class Lock(NamedTuple):
-    """A lock that was acquired.
+    """An acquired lock.
 
     Attributes:
         validity: milliseconds of validity, from when it was acquired.
@@ -158,7 +157,7 @@ class Redlock:
             raise
 
     def unlock(self, lock: Lock) -> None:
-        """Release a lock, also one that another process acquired. Failures are logged, and no exception is raised."""
+        """Release a lock, even one that another process acquired. Failures are logged, and no exception is raised."""
         try:
             key, token = self._key_of(lock.resource), self._key_of(lock.key)
             clients.client_of(self.servers).held_by(lock.resource, key, token, TTL_MS).release()

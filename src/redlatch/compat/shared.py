@@ -24,20 +24,20 @@ from ..wire.net import now_ns
 
 logger = logging.getLogger("redlatch")
 
-# Seconds that a single server may take, without a socket_timeout: a quorum of one has no other master to ask.
+# Seconds for a single server without a socket_timeout: there is no other master to ask.
 SOCKET_TIMEOUT = 5.0
 
-# The originals that the drop-ins imported for their exceptions and that no other code had imported before.
+# The originals that only the drop-ins have imported, for their exceptions.
 brought_in: set[str] = set()
 
 
 def original(name: str) -> ModuleType | None:
-    """Import the original client, so that the drop-in can raise the original's exceptions; None if that fails."""
+    """Import the original client for its exceptions; return None if that fails."""
     known = name in sys.modules
     try:
         found = importlib.import_module(name)
     except Exception as error:
-        # Any error counts: an installed package may not support this Python, as aioredlock.
+        # For example, aioredlock may be installed and not support this Python.
         logger.debug("%s cannot be imported, so its drop-in defines the exceptions itself: %s", name, error)
         return None
     if not known:
@@ -46,7 +46,7 @@ def original(name: str) -> ModuleType | None:
 
 
 def packing(pool: Any) -> Callable[[Any], bytes]:
-    """Return a function that encodes one argument of a command; with hiredis, text is always encoded as UTF-8."""
+    """Return a function that encodes an argument of a command. With hiredis, text is always encoded as UTF-8."""
     encode = pool.get_encoder().encode
     utf_8 = redis.utils.HIREDIS_AVAILABLE
 
@@ -60,7 +60,7 @@ def packing(pool: Any) -> Callable[[Any], bytes]:
 
 
 def refusal_of(pool: Any) -> str:
-    """Return why the drop-ins do not support a pool; "" if they do."""
+    """Return the reason for not supporting a pool; "" if it is supported."""
     if not is_of_redis_py(pool.connection_class):
         return f"{pool.connection_class.__qualname__} is no class of redis-py"
     try:
@@ -71,9 +71,9 @@ def refusal_of(pool: Any) -> str:
 
 
 def identity_of(pool: Any) -> tuple[object, ...]:
-    """Return a hashable value that identifies the server of a pool and the user on it."""
+    """Return a hashable value for the server and user of a pool."""
     given = {name: value for name, value in pool.connection_kwargs.items() if value is not None}
-    # The default of an option of TLS depends on the class.
+    # The defaults of TLS options depend on the class.
     tls = {name: value for name, value in given.items() if name.startswith("ssl")}
     timeout = {"socket_timeout": given.get("socket_timeout", SOCKET_TIMEOUT)}
     options = [
@@ -85,7 +85,6 @@ def identity_of(pool: Any) -> tuple[object, ...]:
 
 
 def redis_errors_of(error: LockError) -> list[redis.RedisError]:
-    """Return the causes of a QuorumUnavailable as errors of redis-py; an empty list for another error."""
     causes = error.causes if isinstance(error, QuorumUnavailable) else {}
     return [_as_redis_has_it(address, cause) for address, cause in causes.items()]
 
@@ -114,10 +113,9 @@ def _as_redis_has_it(address: str, cause: BaseException) -> redis.RedisError:
 
 
 def shown_token(lease: Any) -> Any:
-    """Return the token of a lock, and mark it as shown, because any code that has it may release the lock.
+    """Return the token of a lock and mark it as shown: any code that has it may release the lock.
 
-    Returns:
-        The token; None if the lock is not held, or the parent process holds it.
+    Return None if the lock is not held, or if the parent process holds it.
     """
     hold, driver = lease._hold, lease._shared.driver
     show(hold, driver)
@@ -128,19 +126,14 @@ def shown_token(lease: Any) -> Any:
 
 def show(hold: Any, driver: Any) -> None:
     """Mark a token as shown: its lease is not handed off, and local waiters wait for the key on the masters."""
-    # Do this before the token is read: a thread that hands the lease off checks this flag last.
+    # Set it before the token is read: a thread that hands the lease off checks this flag last.
     hold.token_exposed = True
     if hold.key in driver.queues.by_key and not driver.forked:
         driver.leave_queue(hold)
 
 
 def let_go(lease: Any, struck: BaseException) -> None:
-    """Release a lock that was acquired but cannot be returned to the caller because of an exception.
-
-    Args:
-        lease: the lock.
-        struck: the exception, which the caller raises again.
-    """
+    """Release a lock that was acquired but cannot be returned, because of the exception `struck`."""
     if lease.token is not None:
         try:
             lease.release(wait=False)
@@ -149,7 +142,7 @@ def let_go(lease: Any, struck: BaseException) -> None:
 
 
 class Trial:
-    """An acquire that is repeated until its timeout, also when no quorum answers, because masters may come back.
+    """Repeats an acquire until its timeout, even if no quorum answers, because masters may come back.
 
     Args:
         timeout: seconds; None for no limit.
@@ -161,19 +154,17 @@ class Trial:
         self._pause = pause
 
     def left(self) -> float | None:
-        """Return the seconds that are left; None for no limit."""
         return None if self._give_up is None else max(0.0, self._give_up - now_ns() / SECOND)
 
     def pause(self) -> float | None:
-        """Return the seconds to wait before the next attempt; None if the timeout ends before that."""
+        """Return the seconds to wait before the next attempt; None if the timeout ends earlier."""
         seconds = self._pause()
         return None if self._give_up is not None and now_ns() / SECOND + seconds >= self._give_up else seconds
 
     def acquire(self, lease: Any, failed: Callable[[QuorumUnavailable], object]) -> bool:
-        """Acquire the lock and return whether it was acquired.
+        """Return True if the lock was acquired.
 
         Args:
-            lease: the lock.
             failed: called with the error when no quorum answers; it may raise.
         """
         while True:
@@ -187,7 +178,6 @@ class Trial:
             time.sleep(seconds)
 
     async def acquire_async(self, lease: Any, failed: Callable[[QuorumUnavailable], object]) -> bool:
-        """Acquire the lock and return whether it was acquired; arguments as for `acquire`."""
         while True:
             try:
                 return bool(await lease.acquire(timeout=self.left()))

@@ -37,7 +37,7 @@ _original = shared.original("redis_lock")
 _acquire_logger = logging.getLogger("redis_lock.acquire")
 _release_logger = logging.getLogger("redis_lock.release")
 
-# PEXPIRE and EXPIRE run before LPUSH, too. So a user without the right to them leaves no list without a ttl.
+# PEXPIRE and EXPIRE also run before LPUSH, so that a user without the right to them leaves no list without a ttl.
 RESET_SCRIPT = """redis.call("del",KEYS[2])
 redis.call("pexpire",KEYS[2],ARGV[2])
 redis.call("lpush",KEYS[2],1)
@@ -95,11 +95,11 @@ class Lock:
         redis_client: a redis-py client of one server.
         name: the name; the key is "lock:" and the name.
         expire: the ttl in whole seconds. With None or 0 the lock is renewed until it is released. Default None.
-        id: the id of the holder, which is the value of the key. Default None: a fresh one for each acquire.
-        auto_renewal: whether the lock is renewed until it is released. Default False.
-        strict: whether `redis_client` must be a `redis.StrictRedis`. Default True.
+        id: the id of the holder, which is the value of the key. Default None: a fresh id for each acquire.
+        auto_renewal: if True, the lock is renewed until it is released. Default False.
+        strict: if True, `redis_client` must be a `redis.StrictRedis`. Default True.
         signal_expire: the ttl in milliseconds of the signal to waiters. Default 1000.
-        blocking: whether ``with`` waits. Default True.
+        blocking: if True, ``with`` waits. Default True.
     """
 
     def __init__(
@@ -123,18 +123,17 @@ class Lock:
         self._expire = _seconds(expire)
         self._signal_expire = signal_expire
         self._chosen = id is not None
-        # None until it is read for the first time.
+        # None until the first read.
         self._id = None if id is None else _id_of(id)
         self._name = "lock:" + name
         self._signal = "lock-signal:" + name
         self._lock_renewal_interval = float(self._expire) * 2 / 3 if auto_renewal and self._expire else None
         self.blocking = blocking
-        # An attribute of the original. Here no lock has its own thread.
+        # The original has this attribute. Here no lock has a thread.
         self._lock_renewal_thread = None
         self._lease: Any = None
-        # The kind of the lock during an acquire.
         self._asking: Any = None
-        # Whether an attempt has used the id.
+        # True once an attempt has used the id.
         self._tried = False
 
     @property
@@ -203,7 +202,6 @@ class Lock:
         return won
 
     def _seconds_to_wait(self, blocking: bool, timeout: float | str | None) -> float | None:
-        """Return the seconds to wait; None for no limit."""
         if not blocking:
             if timeout is not None:
                 raise TimeoutNotUsable("Timeout cannot be used if blocking=False")
@@ -216,7 +214,7 @@ class Lock:
         return float(seconds) if seconds else None
 
     def extend(self, expire: float | str | None = None) -> None:
-        """Extend the lock to `expire` seconds from now, also one that was acquired elsewhere with the same id.
+        """Extend the lock to `expire` seconds from now, even if it was acquired elsewhere with the same id.
 
         Raises:
             NotAcquired: the lock is not held, or was lost.
@@ -242,7 +240,7 @@ class Lock:
         self._do(lambda held: held.extend(float(seconds)), refused)
 
     def release(self) -> None:
-        """Release the lock, also one that was acquired elsewhere with the same id.
+        """Release the lock, even if it was acquired elsewhere with the same id.
 
         Raises:
             NotAcquired: the lock is not held, or was lost.
@@ -256,7 +254,7 @@ class Lock:
             self._lease = None
 
     def _do(self, what: Callable[[Any], None], refused: str) -> None:
-        """Call a function with the lock that this object holds, or else with the lock that is held with our id."""
+        """Call a function with the lock of this object, or otherwise with the lock that is held with our id."""
         held = lease = self._lease
         if held is None:
             # No code can have acquired the lock with an id that does not exist yet.
@@ -275,7 +273,6 @@ class Lock:
 
     @property
     def _ours(self) -> Any:
-        """The redlatch client for the server."""
         home = clients.home_of(self._client)
         return clients.client_of([self._client]) if home is None else clients.client_at(home, self._client, None)
 
@@ -299,7 +296,7 @@ class Lock:
         return kind
 
     def locked(self) -> bool:
-        """Return whether the lock is held, by any holder."""
+        """Return True if any holder has the lock."""
         return bool(self._client.exists(self._name) == 1)
 
     def reset(self) -> None:
