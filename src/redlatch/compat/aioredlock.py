@@ -107,24 +107,7 @@ class Sentinel:
         db: int | None = None,
         ssl_context: ssl.SSLContext | bool | None = None,
     ) -> None:
-        options: dict[str, Any] = {}
-        if isinstance(connection, dict):
-            options = {name: value for name, value in connection.items() if name not in ("host", "port")}
-            self.connection = [(connection["host"], connection.get("port", 26379))]
-        elif isinstance(connection, str) and re.match(r"rediss?://.*:\d+/\d?", connection):
-            url = urlsplit(connection)
-            self.connection = [(url.hostname, url.port or 6379)]
-            number = url.path.strip("/")
-            options = {"db": int(number) if number.isdigit() else 0, "password": url.password}
-            options |= {name: values[0] for name, values in parse_qs(url.query).items()}
-            if url.scheme == "rediss":
-                options["ssl"] = _context_of(options.pop("ssl_cert_reqs", None))
-        elif isinstance(connection, tuple):
-            self.connection = [connection]
-        elif isinstance(connection, list):
-            self.connection = connection
-        else:
-            raise SentinelConfigError("Invalid Sentinel Configuration")
+        self.connection, options = _sentinels_of(connection)
         options |= {} if db is None else {"db": db}
         options |= {} if password is None else {"password": password}
         if ssl_context is not None:
@@ -140,6 +123,24 @@ class Sentinel:
         tls = {name: value for name, value in options.items() if name.startswith("ssl")}
         sentinel = redis.sentinel.Sentinel(self.connection, **tls)
         return sentinel.master_for(self.master, **options)  # type: ignore[no-any-return]
+
+
+def _sentinels_of(connection: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Return the addresses of the sentinels, and the options beside them; the argument is that of `Sentinel`."""
+    if isinstance(connection, dict):
+        options = {name: value for name, value in connection.items() if name not in ("host", "port")}
+        return [(connection["host"], connection.get("port", 26379))], options
+    if isinstance(connection, str) and re.match(r"rediss?://.*:\d+/\d?", connection):
+        url = urlsplit(connection)
+        number = url.path.strip("/")
+        options = {"db": int(number) if number.isdigit() else 0, "password": url.password}
+        options |= {name: values[0] for name, values in parse_qs(url.query).items()}
+        if url.scheme == "rediss":
+            options["ssl"] = _context_of(options.pop("ssl_cert_reqs", None))
+        return [(url.hostname, url.port or 6379)], options
+    if isinstance(connection, (tuple, list)):
+        return [connection] if isinstance(connection, tuple) else connection, {}
+    raise SentinelConfigError("Invalid Sentinel Configuration")
 
 
 def _context_of(verify_mode: str | None) -> ssl.SSLContext:

@@ -197,15 +197,23 @@ def read(server: redis.Redis, key: bytes) -> OnMaster:
     clock, token, left, fence, queue, slots, tokens, readers, writer, writers = known
     now = int(time.time() * 1000) if clock is None else clock[0] * 1000 + clock[1] // 1000
     grants = [Grant(PLAIN, token, b"", left)] if token is not None else []
-    for slot, until in _living(slots, now):
-        if slot in (tokens or {}):
-            grants.append(Grant(SEMAPHORE, tokens[slot], slot, until - now))
-    for member, until in _living(readers, now):
-        reads = member != b"w"
-        grants.append(Grant(READ if reads else WRITE, member if reads else writer or b"", b"", until - now))
+    grants += [
+        Grant(SEMAPHORE, tokens[slot], slot, until - now)
+        for slot, until in _living(slots, now)
+        if slot in (tokens or {})
+    ]
+    grants += _read_write_grants(readers, writer, now)
     waiting = (queue or 0) + len(list(_living(writers, now)))
     known_fence = fence is not None and fence.isdigit() and len(fence) <= LONGEST_FENCE
     return OnMaster(tuple(grants), int(fence) if known_fence else None, waiting)
+
+
+def _read_write_grants(readers: Any, writer: bytes | None, now: float) -> Iterator[Grant]:
+    for member, until in _living(readers, now):
+        if member == b"w":
+            yield Grant(WRITE, writer or b"", b"", until - now)
+        else:
+            yield Grant(READ, member, b"", until - now)
 
 
 def _living(members: Any, now: float) -> Iterator[tuple[bytes, float]]:

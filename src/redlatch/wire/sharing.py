@@ -80,14 +80,17 @@ def _together(calls: list[Words]) -> Part[list[Reply] | None]:
         if not isinstance(opened, Exception):
             yield [[b"DISCARD"]]
         return None
-    reads, changes = iter(found), []
+    reads = iter(found)
     try:
-        for each, begin in zip(tries, begins, strict=True):
-            change = each.send([watched, *islice(reads, len(begin) - 2), opened])
-            changes.append([] if change == [[b"DISCARD"]] else change[:-1])
-    except Failed:  # the reply made no sense; the transaction of that call reports it
+        given = [
+            each.send([watched, *islice(reads, len(begin) - 2), opened])
+            for each, begin in zip(tries, begins, strict=True)
+        ]
+    except Failed:
+        # The reply made no sense; the transaction of that call reports it.
         yield [[b"DISCARD"]]
         return None
+    changes = [[] if change == [[b"DISCARD"]] else change[:-1] for change in given]
     commands = [command for change in changes for command in change]
     if not commands:
         yield [[b"DISCARD"]]
@@ -95,11 +98,15 @@ def _together(calls: list[Words]) -> Part[list[Reply] | None]:
     *queued, done = yield [*commands, [b"EXEC"]]
     if isinstance(done, Exception) and not str(done).startswith("EXECABORT"):
         yield [[b"DISCARD"]]
-    if (
-        any([isinstance(reply, Exception) for reply in queued])
-        or not isinstance(done, list)
-        or len(done) != len(queued)
-    ):
+    return _results(tries, changes, queued, done)
+
+
+def _results(
+    tries: list[Part[Reply]], changes: list[list[Words]], queued: list[Reply], done: Reply
+) -> list[Reply] | None:
+    """Return the reply of each call from the replies to the commands and to EXEC; None if EXEC has changed nothing."""
+    refused = any([isinstance(reply, Exception) for reply in queued])
+    if refused or not isinstance(done, list) or len(done) != len(queued):
         return None
     results = iter(done)
     return [
