@@ -28,7 +28,6 @@ from .locks.options import (
 )
 from .locks.owner import running_task
 from .locks.readwrite import RWLock
-from .locks.recovering import recovering_task
 from .locks.reentrant import AsyncRLock
 from .locks.task_condition import AsyncCondition
 from .locks.task_latch import AsyncLatch
@@ -434,12 +433,17 @@ class AsyncClient(BaseClient):
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
         batch = Batch(self._shared, self._locks_on(AsyncLock, names, ttl, group))
-
-        async def acquire() -> list[AsyncLock | None]:
+        try:
             await self._driver.run(batch.acquiring())
             return batch.won()
-
-        return await recovering_task(acquire, batch.undo)
+        except BaseException:
+            # `recovering` says why this is repeated, and why it stands here.
+            try:
+                batch.undo()
+            except BaseException:
+                batch.undo()
+                raise
+            raise
 
     async def release_many(self, locks: Iterable[AsyncLock | None], wait: bool = True) -> list[bool]:
         """Release many locks in one round trip.
@@ -463,7 +467,7 @@ class AsyncClient(BaseClient):
             batch = Batch(self._shared, locks, drawn)
             await self._driver.run(batch.releasing(wait))
         except BaseException as error:
-            # `recovering` says why this is repeated, and why it stands here.
+            # As in `acquire_many`.
             try:
                 resend_release(self._shared, batch, locks, drawn, error)
             except BaseException:

@@ -29,7 +29,6 @@ from .locks.options import (
 )
 from .locks.owner import of_threads
 from .locks.readwrite import RWLock
-from .locks.recovering import recovering
 from .locks.reentrant import RLock
 from .locks.thread_condition import Condition
 from .locks.thread_latch import Latch
@@ -436,12 +435,17 @@ class Client(BaseClient):
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
         batch = Batch(self._shared, self._locks_on(Lock, names, ttl, group))
-
-        def acquire() -> list[Lock | None]:
+        try:
             self._driver.run(batch.acquiring())
             return batch.won()
-
-        return recovering(acquire, batch.undo)
+        except BaseException:
+            # `recovering` says why this is repeated, and why it stands here.
+            try:
+                batch.undo()
+            except BaseException:
+                batch.undo()
+                raise
+            raise
 
     def release_many(self, locks: Iterable[Lock | None], wait: bool = True) -> list[bool]:
         """Release many locks in one round trip.
@@ -465,7 +469,7 @@ class Client(BaseClient):
             batch = Batch(self._shared, locks, drawn)
             self._driver.run(batch.releasing(wait))
         except BaseException as error:
-            # `recovering` says why this is repeated, and why it stands here.
+            # As in `acquire_many`.
             try:
                 resend_release(self._shared, batch, locks, drawn, error)
             except BaseException:
