@@ -1,8 +1,8 @@
 """Acquire, as an iterator of effects: wait in the queue, ask the masters, wait for a change, ask again.
 
-Mostly nobody else of this client wants the lock, and the first attempt wins. That way needs no generator, which saves a
-thousand instructions; the others have one. A generator uses fields instead of locals, because a .pxd cannot type its
-locals. Compiled as `redlatch._c.quorum.acquire`, too (see `redlatch._c`).
+Usually no other waiter in this process exists and the first attempt wins. That path has no generator, which saves a
+thousand instructions. The generator for the other paths uses fields instead of locals, because a .pxd cannot type its
+locals.
 Source of the algorithm: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 """
 
@@ -47,11 +47,10 @@ def acquire(quorum: Quorum, hold: Hold, ttl_ms: int, give_up_ns: int | None) -> 
 
 
 class Acquiring:
-    """The effects of one acquire; `new_acquiring` makes it.
+    """The effects of one acquire; `new_acquiring` makes it (see `new_ballot`).
 
-    The attributes that are not fields of the call: the thread or task that makes it, its attempts, the ballot that is
-    under way (None once the acquire is over) and the one that is sent ahead of it, and the generator that has taken
-    over, if any.
+    `_ballot` is under way, and None once the acquire is over. `_ahead` is sent before it. `_rest` is the generator that
+    has taken over, if any.
     """
 
     __slots__ = (
@@ -107,7 +106,7 @@ class Acquiring:
         kind.begin(quorum, hold, self._caller)
         started = quorum.clock.now()
         self._attempt = new_attempt(quorum, hold, self._ttl_ms, self._until_ns, started)
-        # Without time, a hold that shares the lock asks once, whoever is at the head.
+        # With no time left, a hold that shares the lock asks once, regardless of the head.
         alone = not kind.enters_queue or (kind.shares and started >= self._until_ns)
         return (alone and quorum.queues.note_beside(hold, started)) or quorum.queues.become_head(hold, started)
 
@@ -122,7 +121,6 @@ class Acquiring:
         return self._ahead
 
     def _wait_and_ask(self) -> Steps:
-        """Reach the head of the queue first."""
         try:
             reached = yield from reach_the_head(self._quorum, self._hold, self._ttl_ms, self._until_ns)
         except LockBusy as busy:
@@ -142,11 +140,11 @@ class Acquiring:
             self._attempt.count_refusal(self._until_ns <= self._attempt.now_ns)
 
     def _go_on(self, decided: bool, second: Ballot | None) -> Steps:
-        """Go on with the attempt that is under way, and with others after it.
+        """Finish the attempt under way, and make others until the acquire is over.
 
         Args:
-            decided: whether the ballot of the attempt was decided, and has not won without a second one.
-            second: this second ballot, or None.
+            decided: True if the first ballot of the attempt was decided, and has not won alone.
+            second: the second ballot, or None.
         """
         try:
             while True:
@@ -183,10 +181,9 @@ class Acquiring:
         self._attempt.end()
 
     def close(self) -> None:
-        """End the acquire at the effect that it waits for, as a generator does."""
         if self._rest is not None:
             self._rest.close()
-        # Also behind the generator: an interrupt before its first line, and it ends nothing.
+        # Even with a generator: if it was interrupted before its first line, it ends nothing.
         if self._ballot is not None and self._rest is not ENDED:
             self._kind.end_watch(self._quorum, self._hold.key)
         if self._attempt is None:
@@ -195,13 +192,11 @@ class Acquiring:
         self._attempt.count_break()
 
     def throw(self, error: BaseException) -> NoReturn:
-        """End the acquire by an exception, as `close` does, and raise it."""
         self.close()
         raise error
 
 
 def new_acquiring(quorum: Quorum, hold: Hold, ttl_ms: int, until_ns: int) -> Acquiring:
-    """Return the effects of an acquire until `until_ns`. A function costs less than a constructor."""
     acquiring: Acquiring = Acquiring.__new__(Acquiring)
     acquiring._begin(quorum, hold, ttl_ms, until_ns)
     return acquiring

@@ -2,15 +2,13 @@
 
 An attempt goes through these steps, between which the driver does what `acquire` yields:
 
-  begin           take a new token; return the ballot on it
-  second          return a second ballot, if one may make a quorum
-  keep_if_won     judge the votes: a quorum in time is a lock
+  begin           before the first byte leaves: take a new token; return the ballot on it
+  second          return a second ballot, if the first one does not decide
+  keep_if_won     judge the votes: if a quorum came in time, the hold is HELD
   reopen_for_all  after a lost attempt: return whether to wait for the masters that have not answered
   judge           decide how to go on; return the ballot that undoes the attempt, if it must be undone
 
 Then the acquire is `over`, or the next attempt follows: after a wait if `waits`, otherwise at once or after a pause.
-
-Compiled as `redlatch._c.quorum.attempt`, too (see `redlatch._c`).
 Source of the algorithm: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 """
 
@@ -26,10 +24,9 @@ from .quorum import Quorum
 
 
 class Attempt:
-    """One attempt after the other on one lock; `new_attempt` makes them.
+    """The attempts of one acquire; `new_attempt` makes them (see `new_ballot`).
 
     Attributes:
-        quorum, hold, ttl_ms: as for `acquire`.
         until_ns: the end of the caller's timeout; 0 if it had ended when the acquire began.
         started_ns: the time at which the last attempt began.
         wait_ns: how long the last attempt waits for answers.
@@ -81,18 +78,17 @@ class Attempt:
         self.now_ns = began_ns
         self.over = self.waits = self.counted = False
         self.pauses = 0
-        # How many attempts in a row had no verdict.
+        # Attempts in a row without a verdict.
         self._failures = 0
-        # How many times in a row the answers of the masters asked for another attempt.
+        # Times in a row that the masters' answers asked for another attempt.
         self._again = 0
-        # How many attempts in a row had a quorum in which a vote was in doubt.
+        # Attempts in a row with a quorum in which a vote was in doubt.
         self._doubted = 0
-        # What the attempts in a row that had no verdict have found, and until when the acquire rides that out.
+        # The outage that attempts without a verdict have found, and until when the acquire rides it out.
         self._outage: Outage | None = None
         self._rides_until_ns = 0
 
     def begin(self, started_ns: int) -> Ballot:
-        """Begin an attempt at this time, before its first byte leaves; return its ballot."""
         quorum = self.quorum
         deadline = started_ns + quorum.validity_ns(self.ttl_ms)
         end = self._rides_until_ns or self.until_ns
@@ -110,7 +106,6 @@ class Attempt:
         return ballot
 
     def second(self) -> Ballot | None:
-        """Return a second ballot, or None if the first one decides."""
         quorum, ballot = self.quorum, self._ballot
         if self._first >= 0 and ballot.yes >= ballot.quorum:
             until = min(self._deadline_ns, self.started_ns + self.wait_ns)
@@ -123,12 +118,11 @@ class Attempt:
         return second
 
     def keep_if_won(self) -> bool:
-        """Return whether the attempt has won. If it has, the hold keeps the lease: it is HELD."""
         quorum, hold, kind = self.quorum, self.hold, self._kind
         # The vote of the master that was asked first may come after `second`. Alone it is no quorum.
         whole = self._split or self._first < 0
         won = whole and self._ballot.yes >= self._ballot.quorum
-        # The clock is read after the last vote that counts. Votes that come later do not count.
+        # Read the clock after the last vote that counts (see `granted`).
         now = quorum.clock.now()
         self.now_ns = now
         if not granted(quorum, hold, won, self._deadline_ns, now):
@@ -162,7 +156,6 @@ class Attempt:
         return True
 
     def judge(self) -> Ballot | None:
-        """Decide how to go on after an attempt that has not won; return the ballot that undoes it, or None."""
         quorum, kind, ballot, failures = self.quorum, self._kind, self._ballot, self._failures
         count_split(quorum, self.hold, ballot)
         if self._waiting_for_all:
@@ -175,7 +168,7 @@ class Attempt:
             # A first failure is not final: connections that broke are made again, and the next commands wait for them.
             self.over = self._ends(ballot, failures) if failures else not in_time
         if not (failures or self._first_silent):
-            # Another outage is ridden out anew.
+            # The next outage is a new one.
             self._rides_until_ns = 0
             self._outage = None
             self.quorum.queues.end_outage(self.hold.key)
@@ -196,7 +189,7 @@ class Attempt:
     def _ends(self, ballot: Ballot, failures: int) -> bool:
         """Return whether to give up after an attempt without a verdict.
 
-        The acquire rides out a lost quorum, if the client has patience; and it waits for the end of a handover.
+        The acquire rides out a lost quorum if the client has patience, and waits for the end of a handover.
         """
         quorum, hold, outage = self.quorum, self.hold, self._outage
         error = no_quorum("acquire", quorum, hold, ballot, self.now_ns - self.started_ns)
@@ -215,7 +208,6 @@ class Attempt:
         return True
 
     def undone(self) -> None:
-        """Record that the undo was sent."""
         self._kind.undone(self.quorum, self.hold.key, self._ballot)
 
     def end(self) -> None:
@@ -234,31 +226,28 @@ class Attempt:
             raise repeated(self._outage.error, now - self._began_ns)
 
     def count_win(self, won_ns: int) -> None:
-        """Count that the acquire has won, at this time."""
         self._figures.win(won_ns - self._began_ns)
         self.counted = True
 
     def count_refusal(self, at_once: bool) -> None:
-        """Count that the acquire has ended because another holder has the lock; `at_once` is as for `refuse`."""
         self._figures.refuse(at_once)
         self.counted = True
 
     def count_outage(self) -> None:
-        """Count that the acquire has ended because too many masters failed."""
         self._figures.unavailable = self._figures.unavailable + 1
         self.counted = True
 
     def count_break(self) -> None:
-        """Count that something else has ended the acquire, unless its end was counted."""
+        """Count an acquire that ended in any other way, unless its end was counted."""
         if not self.counted:
             self._figures.cancelled = self._figures.cancelled + 1
             self.counted = True
 
     def pause_ns(self) -> int:
-        """Return until when to pause before the next attempt; 0 is no pause. It keeps rivals from trying in step."""
+        """Return when the pause before the next attempt ends; 0 for no pause. It keeps rivals from trying in step."""
         if self._failures > 1:
             pause_ns = self.quorum.retry.back_off_ns(self.quorum.random())
-            # During a handover the acquire goes on although its patience is over.
+            # During a handover the acquire continues although its patience is over.
             if self._rides_until_ns <= self.now_ns:
                 return self.now_ns + pause_ns
             # Up to eight times as long: many callers may ride the outage out.
@@ -269,7 +258,6 @@ class Attempt:
         return self.now_ns + quorum.retry.again_ns(self._again, self.now_ns - self.started_ns, quorum.random())
 
     def waited(self, waited: bool) -> None:
-        """Record whether there was anything to wait for."""
         self.pauses = 0 if waited else self.pauses + 1
         self._again = 0
         if waited or self._first < 0 or self._split:
@@ -285,7 +273,6 @@ class Attempt:
 
 
 def new_attempt(quorum: Quorum, hold: Hold, ttl_ms: int, until_ns: int, began_ns: int) -> Attempt:
-    """Return the attempts of an acquire that began at `began_ns`. A function costs less than a constructor."""
     attempt: Attempt = Attempt.__new__(Attempt)
     attempt._begin(quorum, hold, ttl_ms, until_ns, began_ns)
     return attempt

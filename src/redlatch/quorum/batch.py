@@ -3,7 +3,7 @@
 """Many locks in one round: the calls of a single lock, for a list of holds.
 
 Each name has its own result. The commands leave in parts, so that the masters work on the first part while the client
-makes the next one. Compiled as `redlatch._c.quorum.batch`, too (see `redlatch._c`).
+makes the next one.
 """
 
 from __future__ import annotations
@@ -90,7 +90,6 @@ def acquire_all(quorum: Quorum, holds: list[Hold], ticket: object, ttl_ms: int, 
 
 
 def _win_all(quorum: Quorum, holds: list[Hold], ticket: object, ttl_ms: int, until: int) -> Steps:
-    """Try until all locks are won or the time is over."""
     hold: Hold
     called = quorum.clock.now()
     # Until when it rides out a lost quorum; 0 if it does not.
@@ -108,7 +107,7 @@ def _win_all(quorum: Quorum, holds: list[Hold], ticket: object, ttl_ms: int, unt
         let_go(quorum, won)
         if rides_until:
             pause_until = now + quorum.retry.back_off_ns(quorum.random())
-            # During a handover it goes on although its patience is over.
+            # During a handover the acquire continues although its patience is over.
             yield Pause(min(pause_until, rides_until) if rides_until > now else pause_until)
             continue
         if now >= until:
@@ -134,7 +133,6 @@ def _try_all(
 
     Args:
         called_ns: when the acquire began.
-        until_ns: the end of its timeout.
         rides_until_ns: what the last attempt has returned.
     """
     began = quorum.clock.now()
@@ -187,7 +185,7 @@ def _try_each(
     yield asked
     ballot: Ballot
     won: list[bool] = [ballot.yes >= ballot.quorum for ballot in asked]
-    # The clock is read after the last vote that counts. Votes that come later do not count.
+    # Read the clock after the last vote that counts (see `granted`).
     now = quorum.clock.now()
     undone: list[Ballot] = []
     # Keys that some masters may have had for us.
@@ -225,7 +223,6 @@ def _try_each(
 
 
 def tickets(holds: list[Hold]) -> list[object]:
-    """Return the ticket of the claim on each hold."""
     return [hold.ticket for hold in holds]
 
 
@@ -233,14 +230,13 @@ def release_many(quorum: Quorum, holds: list[Hold], wait_ns: int, errors: dict[i
     """Delete each key on every master that has it with our token, and wait for the answers of a quorum.
 
     Args:
-        holds: the holds to release.
         wait_ns: how long to wait for answers.
         errors: receives the errors that `release` would raise, by place in `holds`.
     """
     hold: Hold
     for first in range(0, len(holds), BATCH):
         started = quorum.clock.now()
-        # Of each release: the place of its hold, whether it is late, and its command if that was sent before.
+        # For each release: the place of its hold, whether it is late, and its command if that was sent before.
         going: list[tuple[int, bool, Command | None]] = []
         for place in range(first, min(first + BATCH, len(holds))):
             hold = holds[place]
@@ -295,7 +291,6 @@ def together(many: list[Steps], errors: dict[int, LockError]) -> Steps:
     """Run many generators of `quorum` at once; each has its own result.
 
     Args:
-        many: the generators.
         errors: receives the errors that they raise, by place in `many`.
     """
     for first in range(0, len(many), BATCH):
@@ -313,7 +308,7 @@ def together(many: list[Steps], errors: dict[int, LockError]) -> Steps:
                     continue
                 if effect is not None:
                     still.append(index)
-                    # A generator goes on only after its ballots are sent: its next step may wake waiters.
+                    # A generator continues only after its ballots are sent: its next step may wake waiters.
                     if isinstance(effect, Send):
                         sent += effect.ballots
                     elif isinstance(effect, Ballot):

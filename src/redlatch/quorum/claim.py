@@ -1,7 +1,4 @@
-"""The claim: the acquire that may use a lock object, and the state of that acquire.
-
-Compiled as `redlatch._c.quorum.claim`, too (see `redlatch._c`).
-"""
+"""The claim: the acquire that may use a lock object, and the state of that acquire."""
 
 from __future__ import annotations
 
@@ -149,7 +146,7 @@ class Claim:
                 unconfirmed release the claim is free to take.
         """
         if (self.ticket is None or self.state == UNCONFIRMED) and not self.awaited:
-            # There was no call since the check. So only one of two threads gets the claim.
+            # There was no call since the check, so only one of two threads gets the claim.
             self.ticket = ticket
             self.state = FREE
             return
@@ -160,15 +157,12 @@ class Claim:
         raise AlreadyHeld(f"{text}make one lock object for each holder: for each thread or task", name=self.name)
 
     def to_waiting(self) -> None:
-        """Record that nothing is on the masters, and that the acquire goes on."""
         self.state = WAITING
 
     def _to_asking(self) -> None:
-        """Record that the masters may have the key from now on, and that the lock is not held."""
         self.state = ASKING
 
     def _to_held(self) -> None:
-        """Record that the lock is held."""
         self.state = HELD
 
     def _to_releasing(self, now_ns: int) -> bool:
@@ -180,7 +174,7 @@ class Claim:
         state = self.state
         if state not in (HELD, UNCONFIRMED):
             raise NotOwned(f"cannot release {self.name!r}: this lock object does not hold it", name=self.name)
-        # There was no call since the check. So only one of two threads goes on.
+        # There was no call since the check, so only one of two threads continues.
         if state == HELD:
             self.let_go_ns = now_ns
         self.state = RELEASING
@@ -219,7 +213,6 @@ class Claim:
         return True
 
     def _to_free(self) -> None:
-        """End the claim."""
         # There is no call between these two steps, and the claim ends last.
         self.state = FREE
         self.ticket = None

@@ -11,12 +11,10 @@ A wake-up without a call is allowed, a call that wakes no waiter is not. The rul
     it. A later waiter cannot take the call of an earlier one.
   * Each master gives a call to the first of its living waiters, and to the next one if that waiter dies. A master that
     knows no waiter yet keeps the call for one that enters late. The call of any single master wakes a waiter.
-  * A waiter asks at least once a second. A waiter that has been without answers of a quorum for so long that a call may
-    have expired wakes up without a call. So does a waiter after a master may have forgotten calls (`Doubts`).
+  * A waiter asks at least once a second. A waiter wakes up without a call when a call may have expired since a quorum
+    last answered it, or when a master may have forgotten calls (`Doubts`).
   * A call ends only when the waiter that was called has the lock again. If that waiter dies, or gives up, the call goes
     to another waiter.
-
-Compiled as `redlatch._c.quorum.condition`, too (see `redlatch._c`).
 """
 
 from __future__ import annotations
@@ -35,8 +33,8 @@ from .outcome import is_final, loss, no_quorum, why_lost
 from .quorum import Quorum
 from .waiting.watches import Watch, new_watch
 
-# For how long the masters keep calls, in milliseconds. With a smaller `max_ttl` it is that, and the other times shrink
-# with it: a master that has forgotten calls is kept out for `max_ttl` only.
+# For how long the masters keep calls, in milliseconds; at most `max_ttl`, because a master that has forgotten calls is
+# kept out only that long. The other times shrink with it.
 KEEP_MS = 10_000
 
 # A waiter is dead when it has not asked for this share of KEEP_MS: 2.5 s.
@@ -46,8 +44,8 @@ ALIVE_SHARE = 4
 POLL_NS = SECOND
 POLL_SHARE = 8
 
-# A call must reach a quorum within this share of KEEP_MS, and a waiter must hear a quorum this often. Both together are
-# no longer than the masters keep the call.
+# A call must reach a quorum within this share of KEEP_MS, and a quorum must answer a waiter this often. Both together
+# are no longer than the masters keep the call.
 HALF = 2
 
 # More calls than this at once are a call of all waiters.
@@ -58,10 +56,7 @@ class CallQueue:
     """The waiters of one condition, as one lock object sees them. Each wait has its own `Waiter`.
 
     Args:
-        quorum: of the client.
-        hold: the hold of the lock.
         key: the key of the condition on the masters.
-        ttl_ms: the time to live of the lock, in milliseconds.
 
     Attributes:
         keep_ms: for how long the masters keep calls.
@@ -81,7 +76,6 @@ class CallQueue:
         self._last = 0
 
     def waiter(self) -> Waiter:
-        """Return a waiter for one wait."""
         return Waiter(self)
 
     def propose(self) -> int:
@@ -91,7 +85,7 @@ class CallQueue:
 
     def raised(self, ballot: Ballot) -> int:
         """Return a number that a quorum should accept, by the answers of the masters."""
-        # This is a copy, because another thread may add an answer meanwhile. A master that has accepted counts as 0.
+        # A copy: another thread may add an answer meanwhile. A master that has accepted counts as 0.
         known = sorted([max(0, -answer) for answer in list((ballot.answers or {}).values())])
         self._last = max(self._last, known[min(ballot.quorum, len(known)) - 1] if known else 0)
         return self.propose()
@@ -150,7 +144,6 @@ class CallQueue:
                 watches.notify(self.own_key(ticket))
 
     def own_key(self, ticket: int) -> bytes:
-        """Return the key that the waiter with this ticket watches."""
         return self.key + b":%d" % ticket
 
 
@@ -179,7 +172,6 @@ class Waiter:
 
     @property
     def key(self) -> bytes:
-        """The key of the condition."""
         return self._queue.key
 
     def entering(self) -> Steps:
@@ -217,7 +209,7 @@ class Waiter:
         hold.awaited = True
 
     def give_up(self) -> None:
-        """Let others use the lock object: the wait is over, and the acquire that follows has begun or is not needed."""
+        """Let others use the lock object. Call this once the acquire after the wait has begun, or is not needed."""
         self._queue.hold.awaited = False
 
     def awaiting(self, until_ns: int) -> Steps:
@@ -260,10 +252,9 @@ class Waiter:
         yield Answer(called)
 
     def _parting(self, called: bool) -> Ballot:
-        """Return the ballot that ends the wait."""
         queue = self._queue
         if not called:
-            # A call of this moment goes to another waiter.
+            # A call that comes now goes to another waiter.
             return queue.quorum.ballot(self.leaving(0))
         # The waiter counts as alive until it should have the lock again. These answers come before those of the acquire
         # that follows.
@@ -271,7 +262,6 @@ class Waiter:
         return self._last
 
     def _rest_ns(self, pushes: bool, pauses: int) -> int:
-        """Return for how long to wait before the next question, if no push comes."""
         if not pushes:
             return self._queue.quorum.retry.pause_ns(pauses, self._queue.quorum.random())
         return min(POLL_NS, self._queue.keep_ms * MILLISECOND // POLL_SHARE)
@@ -311,7 +301,7 @@ class Waiter:
         if watch is not None:
             queue.quorum.queues.watches.remove(queue.own_key(self._ticket), watch)
             queue.quorum.queues.watches.remove(queue.key, watch)
-            # Last: after an interrupt this is done once more.
+            # Last, so that an interrupted call can be repeated.
             self._watch = None
 
     def leaving(self, used: int) -> Command:
@@ -332,7 +322,6 @@ class Waiter:
 
 
 def _numbers(question: Ballot | None) -> list[int]:
-    """Return the numbers of the calls that the masters have given to a waiter."""
-    # This is a copy, because another thread may add an answer meanwhile.
+    # A copy: another thread may add an answer meanwhile.
     answers = [] if question is None else list((question.answers or {}).values())
     return [answer for answer in answers if answer > scripts.WAITS]

@@ -1,7 +1,6 @@
-"""When figures are counted: each lease ends once, and so does each call that acquires, even if it never begins.
+"""Count leases and acquires in the figures: each ends once, even an acquire that never begins.
 
-`Attempt` counts the acquires of single locks, except for one whose lock object is in use. Compiled as
-`redlatch._c.quorum.counting`, too (see `redlatch._c`).
+`Attempt` counts the acquires of single locks, except for one whose lock object is in use.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from .quorum import Quorum
 
 
 def figures_of(quorum: Quorum, hold: Hold) -> Figures:
-    """Return the figures in which a hold counts."""
     return quorum.figures if hold.figures is None else hold.figures
 
 
@@ -41,24 +39,18 @@ def count_end(quorum: Quorum, hold: Hold, ended_ns: int, lost: Loss | None = Non
 
 
 def count_lost_release(quorum: Quorum, hold: Hold) -> None:
-    """Count the loss of a lease whose end was counted as a release, because nobody waited for the answers."""
+    """Count the loss of a lease whose release was counted before its answers came (`release(wait=False)`)."""
     figures_of(quorum, hold).lose(LOST_BEFORE.kind.value)
 
 
 def count_split(quorum: Quorum, hold: Hold, ballot: Ballot) -> None:
-    """Count an attempt that has not won, if some masters agreed and others refused."""
     if ballot.yes > 0 and ballot.no > 0:
         figures = figures_of(quorum, hold)
         figures.split_votes = figures.split_votes + 1
 
 
 def count_acquires(quorum: Quorum, holds: list[Hold], began_ns: int, at_once: bool) -> None:
-    """Count each acquire of a batch: it has won, or another holder has the lock.
-
-    Args:
-        began_ns: when the batch began.
-        at_once: whether it had no time to wait.
-    """
+    """Count each acquire of a batch; `at_once` means that it had no time to wait."""
     for hold in holds:
         figures = figures_of(quorum, hold)
         if hold.state == HELD:
@@ -68,7 +60,6 @@ def count_acquires(quorum: Quorum, holds: list[Hold], began_ns: int, at_once: bo
 
 
 def count_failure(quorum: Quorum, holds: list[Hold], error: BaseException) -> None:
-    """Count acquires that an error has ended."""
     for hold in holds:
         figures = figures_of(quorum, hold)
         if isinstance(error, QuorumUnavailable):
@@ -78,10 +69,9 @@ def count_failure(quorum: Quorum, holds: list[Hold], error: BaseException) -> No
 
 
 class CountedSteps:
-    """The steps of a batch, which counts each of its acquires once, even if it is interrupted, or never begins.
+    """The steps of a batch. They count each acquire once, even if the batch is interrupted or never begins.
 
     Args:
-        steps: the generator.
         until_ns: the end of the caller's timeout; 0 if there is none.
     """
 
@@ -117,11 +107,9 @@ class CountedSteps:
             count_failure(self._quorum, self._holds, error)
 
     def close(self) -> None:
-        """End the batch at the effect that it waits for, as a generator does."""
         self._steps.close()
         self._fail(GeneratorExit())
 
     def throw(self, error: BaseException) -> NoReturn:
-        """End the batch by an exception, as `close` does, and raise it."""
         self.close()
         raise error

@@ -7,8 +7,7 @@
   Pause(until_ns)  wait
   Answer(value)    return the value; the last effect of an iterator that answers a question
 
-An iterator goes on when the driver has performed its effect. It does no I/O. It takes the time and random
-numbers from the `Quorum`. Compiled as `redlatch._c.quorum.effects`, too (see `redlatch._c`).
+An iterator does no I/O, and takes the time and random numbers from the `Quorum`.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ from .waiting.queues import QueueEntry
 
 
 class Send:
-    """Send the commands of `ballots`, and do not wait for votes."""
-
     __slots__ = ("ballots",)
 
     def __init__(self, ballots: list[Ballot]) -> None:
@@ -29,8 +26,6 @@ class Send:
 
 
 class Pause:
-    """Wait until `until_ns`."""
-
     __slots__ = ("until_ns",)
 
     def __init__(self, until_ns: int) -> None:
@@ -38,8 +33,6 @@ class Pause:
 
 
 class Answer:
-    """Return `value` to the caller."""
-
     __slots__ = ("value",)
 
     def __init__(self, value: object) -> None:

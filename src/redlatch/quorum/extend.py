@@ -2,7 +2,6 @@
 # (A .pxd cannot type the arguments and locals of a generator.)
 """Extend, as a generator that yields effects (see `effects`).
 
-A hold has one extension at a time. Compiled as `redlatch._c.quorum.extend`, too (see `redlatch._c`).
 Source of the algorithm: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 """
 
@@ -26,7 +25,7 @@ from .repair import Extension
 
 
 def extend(quorum: Quorum, hold: Hold, ttl_ms: int, token: bytes | None = None) -> Steps:
-    """Let the lock live `ttl_ms` from now. This is never additive, and it never brings a lost lock back.
+    """Let the lock live `ttl_ms` from now. This is not additive, and never brings back a lost lock.
 
     If a quorum agrees, the key is set again on the masters that lack it (see `repair`).
 
@@ -51,7 +50,7 @@ def extend(quorum: Quorum, hold: Hold, ttl_ms: int, token: bytes | None = None) 
     deadline = started + quorum.validity_ns(ttl_ms)
     figures: Figures = figures_of(quorum, hold)
     try:
-        # An earlier deadline counts at once, whatever the masters answer. They never shorten the key.
+        # An earlier deadline counts at once, regardless of the answers: the masters never shorten the key's life.
         hold.shorten(token, deadline)
         limit = min(hold.lease.deadline_ns, deadline)
         for failures in (1, 2):
@@ -95,7 +94,7 @@ def _next_extension(
         while True:
             lease: Lease = hold.lease
             started = quorum.clock.now()
-            # The holder may have moved the deadline since the caller chose the ttl. What is left is rounded up.
+            # The holder may have moved the deadline since the caller chose the ttl. The remaining time is rounded up.
             wanted_ms = ttl_ms if token is None else max(ttl_ms, quorum.ttl_ms_for(lease.deadline_ns - started) + 1)
             ballot = _extension(quorum, hold, wanted_ms, token, started, lease)
             if ballot is not None:
@@ -128,7 +127,7 @@ def _extension(
         return None
     if token is not None and hold.lease is not lease:
         return None
-    # There was no call since the check of `other`. So only one of two threads goes on.
+    # There was no call since the check of `other`, so only one of two threads continues.
     hold.extending = ballot
     # A release changes the state first and reads `extending` afterwards (`hand_off`). This thread sets `extending`
     # first and checks the state afterwards. So at least one of the two threads sees the other.

@@ -1,9 +1,6 @@
-"""The figures of a running client: what becomes of acquires and of held locks.
+"""The figures of a running client: counts of acquires and of held locks. `Client.stats` reads them.
 
-They are plain integers. Each client counts them, whether or not anybody reads them, and `Client.stats` reads them. In a
-build of Python without the GIL, two threads that count at once may count once.
-
-Compiled as `redlatch._c.quorum.figures`, too (see `redlatch._c`).
+In a build of Python without the GIL, two threads that count at once may count once.
 """
 
 from __future__ import annotations
@@ -48,16 +45,11 @@ class Figures:
         self.renewal_slack = Durations()
 
     def win(self, waited_ns: int) -> None:
-        """Count an acquire that has won after this time."""
         self.acquired = self.acquired + 1
         self.acquire_time.count(waited_ns)
 
     def refuse(self, at_once: bool) -> None:
-        """Count an acquire that has ended because another holder has the lock.
-
-        Args:
-            at_once: whether it had no time to wait.
-        """
+        """Count a refused acquire; `at_once` means that it had no time to wait."""
         if at_once:
             self.busy = self.busy + 1
         else:
@@ -69,15 +61,9 @@ class Figures:
         self.renewal_slack.count(left_ns)
 
     def lose(self, reason: str) -> None:
-        """Count a lock that was lost."""
         self.lost[reason] = self.lost.get(reason, 0) + 1
 
     def stats(self, held: int, waiting: int) -> LockStats:
-        """Return the figures of now.
-
-        Args:
-            held, waiting: as for `LockStats`.
-        """
         return LockStats(
             acquired=self.acquired,
             busy=self.busy,
@@ -108,7 +94,6 @@ class Groups:
         self.by_name: dict[str, Figures] = {"": Figures()}
 
     def name_of(self, figures: Figures | None) -> str:
-        """Return the name of the group that has these figures; "" if none has."""
         return next((name for name, its in list(self.by_name.items()) if its is figures), "")
 
     def named(self, name: str) -> Figures:

@@ -1,7 +1,4 @@
-"""One lock object in the algorithm: its claim, and the lease that it has or asks for.
-
-Compiled as `redlatch._c.quorum.hold`, too (see `redlatch._c`).
-"""
+"""One lock object in the algorithm: its claim, and the lease that it has or asks for."""
 
 from __future__ import annotations
 
@@ -24,8 +21,7 @@ if TYPE_CHECKING:
 # An extension that waits for another one checks again within this time, even in a busy process.
 WANTED_NS = 100 * MILLISECOND
 
-# A time before the loss of any connection. So a release with this time is also sent on each connection that is made
-# again.
+# Earlier than the loss of any connection, so that a release with this time is sent on every new connection.
 _BEFORE_ALL_NS = -1
 
 
@@ -48,7 +44,7 @@ class Hold(Claim):
         wanted_ns: if an extension waits for another one, the time before which it checks again; otherwise 0.
         token_exposed: whether the token was given to a user, who may release the lock with it from anywhere.
         lacking: when an extension began, and a bit mask of the masters that had no key then (see `repair`).
-        lost_ns: what was asked for until this time is lost, because somebody has deleted the key.
+        lost_ns: leases that were asked for until this time are lost, because the key was deleted.
         lost_because: the token of the lease that was last found lost, and its loss; or None (see `outcome.why_gone`).
         figures: the figures of its group; None if it has no group.
         won_ns: when this holder got the lease; 0 once the end of the lease was counted.
@@ -86,12 +82,10 @@ class Hold(Claim):
 
     @property
     def token(self) -> bytes:
-        """The token of the last attempt."""
         return self.lease.token
 
     @property
     def fence(self) -> int:
-        """The number of this holder; 0 if it has none."""
         return self.lease.fence
 
     @property
@@ -100,16 +94,11 @@ class Hold(Claim):
         return self.lease.deadline_ns if HELD <= self.state < UNDOING else 0
 
     def claim(self, ticket: object) -> None:
-        """Give the claim to the acquire that has this ticket.
-
-        Raises:
-            AlreadyHeld: another acquire has the claim. After an unconfirmed release the claim is free to take.
-        """
+        """Give the claim to the acquire that has this ticket; raise AlreadyHeld if another acquire has it."""
         self._to_claimed(ticket)
         self.kind.end(self)
 
     def ask(self, lease: Lease) -> None:
-        """Store the lease that an attempt is about to ask for."""
         self.lease = lease
         self.token_exposed = False
         self._to_asking()
@@ -118,8 +107,6 @@ class Hold(Claim):
         """Begin an attempt: store its lease, before the first byte with its token leaves, and return its ballot.
 
         Args:
-            ttl_ms: the time to live on the masters.
-            started_ns: the time now.
             deadline_ns: until when the holder may act if the attempt wins.
             until_ns: when to stop waiting for votes.
         """
@@ -131,11 +118,9 @@ class Hold(Claim):
         return quorum.ballot(command, until_ns)
 
     def releasing(self) -> Command:
-        """Return the command that releases the lock, or undoes the last attempt."""
         return self.kind.releasing(self.key, self.lease)
 
     def extending_to(self, ttl_ms: int, now_ns: int) -> Command:
-        """Return a command, made now, that extends the lock."""
         command = self.kind.extending(self.key, self.lease, ttl_ms)
         command.since_ns = now_ns
         command.ttl_ms = ttl_ms
@@ -199,8 +184,8 @@ class Hold(Claim):
         return not other.kind.numbers or self.lease.fence < self.lease.fence_end
 
     def lose(self, now_ns: int) -> None:
-        """Record that somebody has deleted the key: a lease that is held or handed off meanwhile is lost."""
-        # This step comes first, because `take_lease` and `prolong` check `lost_ns` last.
+        """Record that the key was deleted: a lease that is held or handed off meanwhile is lost."""
+        # First, because `take_lease` and `prolong` check `lost_ns` last.
         self.lost_ns = now_ns
         if self.state == HELD:
             self.shorten(self.lease.token, now_ns)
@@ -221,7 +206,6 @@ class Hold(Claim):
                 return
 
     def take_lease(self, lease: Lease, giver: Hold) -> None:
-        """Hold the lease that another hold has handed off."""
         self.lease = lease
         self.token_exposed = False
         # It counts as won when the waiter has kept it.
@@ -254,15 +238,11 @@ class Hold(Claim):
                 return
 
     def being_extended(self, now_ns: int) -> bool:
-        """Return whether an extension is under way, or waits for another one."""
         ballot = self.extending
         return now_ns < self.wanted_ns or (ballot is not None and now_ns < ballot.until_ns)
 
     def apply_refresh(self, now_ns: int) -> None:
-        """Apply the result of the extension that `refresh` has stored, if there is one.
-
-        The extension counts if a quorum has said yes and the old deadline has not passed.
-        """
+        """Apply the result of the extension that `refresh` has stored, if there is one (see `Lease.refreshed`)."""
         while True:
             lease = self.lease
             if lease.refresh is None or not lease.refresh.decided or self._replace(lease, lease.refreshed(now_ns)):
@@ -271,8 +251,7 @@ class Hold(Claim):
     def busy(self, now_ns: int) -> bool:
         """Return whether other holds of this client should wait for this one: it waits, asks, holds or releases.
 
-        Return False for a held lock whose token was exposed. A user may release it elsewhere, and only the masters
-        know of that.
+        A held lock whose token was exposed is not busy: a user may release it elsewhere, and only the masters know.
         """
         return (self.held(now_ns) and not self.token_exposed) or self.state in (WAITING, ASKING, RELEASING)
 
@@ -331,20 +310,11 @@ class Hold(Claim):
         return command if self._to_resent(ticket, command, now_ns) else None
 
     def held(self, now_ns: int) -> bool:
-        """Return whether the hold has a lease whose deadline has not passed."""
         return self.state == HELD and now_ns < self.lease.deadline_ns
 
 
 def hold_on(prefix: bytes, name: str | bytes, kind: Kind) -> Hold:
-    """Return a hold on a name. One call costs less than those of `key_of` and of the constructor.
-
-    Args:
-        prefix: the prefix of every key of the client.
-        name, kind: as for `Hold`.
-
-    Raises:
-        TypeError, ConfigurationError: the name is invalid (see `key_of`).
-    """
+    """Return a hold on a name (see `key_of`). One call costs less than those of `key_of` and of the constructor."""
     hold: Hold = Hold.__new__(Hold)
     hold._open(name, key_of(prefix, name), kind)
     return hold

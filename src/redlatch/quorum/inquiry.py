@@ -1,9 +1,6 @@
 # cython: annotation_typing=True
 # (A .pxd cannot type the arguments and locals of a generator.)
-"""The questions `locked`, `owned` and `holder`, and that of an error of a lock that was not won, as generators.
-
-Compiled as `redlatch._c.quorum.inquiry`, too (see `redlatch._c`).
-"""
+"""The questions `locked`, `owned`, `holder` and `blockers`, as generators."""
 
 from __future__ import annotations
 
@@ -164,7 +161,7 @@ def _is_split(ballot: Ballot, quorum: int) -> bool:
 def _of_quorum(ballot: Ballot, quorum: int) -> tuple[bytes, int, int] | None:
     """Return the token that a quorum of masters has, as `holder` answers it."""
     by_token: dict[bytes, list[tuple[int, int]]] = {}
-    # This is a copy, because another thread may add an answer meanwhile.
+    # A copy: another thread may add an answer meanwhile.
     for answer in dict(ballot.answers or {}).values():
         if (read := read_holder(answer)) is not None:
             token, left_ms, counter = read

@@ -1,11 +1,10 @@
 """The watch on the keys of held locks: the masters push a change of a key, and the holder asks whether the key is gone.
 
-Only locks whose user asked for the report of a loss are watched (`Upkeep.asked`). A question asks every master whether
-the key still has the token of the lease, and has the master push the next change of the key. The answers decide, never
-a push: another client may only have touched the key. The lock is lost if so many masters do not have the token that a
-quorum is impossible.
+Only locks whose user wants to hear of a loss are watched (`Upkeep.asked`). A question asks every master whether the key
+still has the lease's token, and has the master push the next change of the key. The answers decide, never a push:
+another client may only have touched the key. The lock is lost if no quorum of masters can have the token.
 
-A server forgets that it tracks a key as soon as anybody changes the key. It pushes nothing for changes on our own
+A server stops tracking a key as soon as any client changes the key, and pushes nothing for changes on our own
 connection. So a question follows each extension, each push that may mean a loss, and each new connection.
 """
 
@@ -68,7 +67,7 @@ class KeyWatch:
         self._pause_ns = PAUSE_NS
         # No question is due before this time.
         self._rest_ns = 0
-        # Whether a push or a new connection has caused the next question.
+        # True if a push or a new connection has caused the next question.
         self._by_push = False
 
     def ask_by(self, due_ns: int) -> None:
@@ -76,11 +75,11 @@ class KeyWatch:
         self.due_ns = min(self.due_ns, max(due_ns, self._rest_ns))
 
     def ask_now(self) -> None:
-        """Have a question asked without a pause: where time stands still, a pause does not end."""
+        """Ask without a pause: under a frozen clock, a pause does not end."""
         self._rest_ns = self.due_ns = 0
 
     def look_ns(self) -> int:
-        """Return when to look again; not before the end of a question that is under way, which plans that anew."""
+        """Return when to look again; not before the end of a question under way, which plans the next look."""
         return UNBOUNDED if self.asking else self.due_ns
 
     def is_due(self, now_ns: int) -> bool:
@@ -132,10 +131,7 @@ class KeyWatch:
         return False
 
     def alarm(self, now_ns: int) -> None:
-        """Have a question asked because of pushes or a new connection.
-
-        It comes at once, or after the pause that follows the last such question.
-        """
+        """Ask because of pushes or a new connection: at once, or after the pause that follows the last one."""
         self.alarmed = False
         self._by_push = True
         self.ask_by(now_ns)
@@ -165,7 +161,7 @@ class KeyWatches:
         self._due: list[Any] = []
         # The number of keys at which those without a live lease are removed.
         self._most = SLACK
-        # One lease that was cared for when somebody looked last, or None.
+        # A lease that was cared for at the last check, or None.
         self._witness: Any = None
 
     # --- what the masters push ---------------------------------------------------------------------
@@ -187,7 +183,6 @@ class KeyWatches:
         return self._reconnected and bool(self._by_key)
 
     def ask_now(self) -> None:
-        """Have a question asked about each watched key, without a pause."""
         for terms in list(self._by_key.values()):
             for term in terms:
                 term.watch.ask_now()
@@ -217,7 +212,7 @@ class KeyWatches:
         """Return whether any key is watched. Any thread may call this.
 
         It is asked after each event of a socket. So it looks at all leases only when the one that it found last ends.
-        The newest come first, because they mostly live longest.
+        The newest come first, because they usually live longest.
         """
         witness = self._witness
         if witness is None or not witness.cared_for():
@@ -231,7 +226,6 @@ class KeyWatches:
             self._due.append(term)
 
     def take_due(self) -> list[Any]:
-        """Return the leases to ask about now, which `plan` has found."""
         due, self._due = self._due, []
         return due
 
@@ -278,7 +272,6 @@ def beyond_proof(quorum: Quorum, hold: Hold, causes: Collection[tuple[str, BaseE
 
 
 def question(quorum: Quorum, term: Any) -> Ballot:
-    """Begin a question about the key of a lease; return its ballot."""
     hold, now_ns = term.hold, quorum.clock.now()
     command = hold.kind.owned(hold.key, hold.lease)
     command.meaning = TRACKED

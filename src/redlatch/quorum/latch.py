@@ -7,9 +7,7 @@ and a count that is sent or copied twice counts once. A call that counts has its
 quorum together have all counts. If these sets differ for longer than a moment, the next call copies the missing counts
 to all masters. So a master that has forgotten its set gets it back while others wait.
 
-The latch is open as soon as one master has enough counts. Before a waiter goes on, a quorum knows that it is open.
-
-Compiled as `redlatch._c.quorum.latch`, too (see `redlatch._c`).
+The latch is open as soon as one master has enough counts. Before a waiter returns, a quorum knows that it is open.
 """
 
 from __future__ import annotations
@@ -44,7 +42,6 @@ class Counts:
     """One use of a latch: a count, a wait, or a question.
 
     Args:
-        quorum: of the client.
         hold: a hold that is never claimed; it has the name and the key.
         count: how many counts open the latch.
         ttl_ms: for how long the masters keep the latch after its last use, in milliseconds.
@@ -90,12 +87,11 @@ class Counts:
         yield from self._agree("count_down")
 
     def undoing(self) -> Command:
-        """Return the command that takes the count of this use back."""
         lease = new_lease(b"%d" % self.mine, self._since_ns, 0)
         return Scripted(self._hold.key, lease, scripts.LATCH_UNDO, self._keys, [b"%d" % self.mine], NOTHING, True)
 
     def asking(self) -> Steps:
-        """Ask how many counts are missing, and keep the answer in `left`. The masters do not keep the latch for longer.
+        """Ask how many counts are missing, and keep the answer in `left`. This does not prolong the latch's life.
 
         Raises:
             QuorumUnavailable: too many masters failed.
@@ -228,12 +224,12 @@ class Counts:
     def _end_watch(self) -> None:
         if self._watch is not None:
             self._quorum.queues.watches.remove(self._keys[1], self._watch)
-            # Last: after an interrupt this is done once more.
+            # Last, so that an interrupted call can be repeated.
             self._watch = None
 
 
 def _answers(ballot: Ballot) -> list[int]:
-    # This is a copy, because another thread may add an answer meanwhile.
+    # A copy: another thread may add an answer meanwhile.
     return list((ballot.answers or {}).values())
 
 

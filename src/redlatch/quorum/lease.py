@@ -1,7 +1,4 @@
-"""The lease: what the masters have granted, as an immutable value.
-
-Compiled as `redlatch._c.quorum.lease`, too (see `redlatch._c`).
-"""
+"""The lease: what the masters have granted, as an immutable value."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from ..votes.ballot import Ballot
 
 
 class Lease:
-    """A token and how long it is valid; `new_lease` makes one. A method that changes a lease returns a new one.
+    """A token and its validity; `new_lease` makes one (see `new_ballot`). Methods that change a lease return a new one.
 
     Attributes:
         token: the value of the key on the masters.
@@ -56,33 +53,28 @@ class Lease:
         return lease
 
     def until(self, deadline_ns: int) -> Lease:
-        """Return the lease with another deadline."""
         lease = self._copy()
         lease.deadline_ns = deadline_ns
         return lease
 
     def extended(self, deadline_ns: int, asked_ns: int) -> Lease:
-        """Return the lease with the deadline that an extension which began at `asked_ns` was granted."""
         lease = self.until(deadline_ns)
         lease.asked_ns = max(asked_ns, self.asked_ns)
         return lease
 
     def numbered(self, fence: int, fence_end: int) -> Lease:
-        """Return the lease with a number for its holder, and numbers up to `fence_end` for later holders."""
         lease = self._copy()
         lease.fence = fence
         lease.fence_end = fence_end
         return lease
 
     def handed_off(self) -> Lease:
-        """Return the lease for the next holder, with the next number."""
         lease = self._copy()
         lease.hand_offs += 1
         lease.fence += 1
         return lease
 
     def refreshing(self, refresh: Ballot | None, refresh_ns: int) -> Lease:
-        """Return the lease with a refresh that is under way; None removes the refresh."""
         lease = self._copy()
         lease.refresh = refresh
         lease.refresh_ns = refresh_ns
@@ -106,7 +98,6 @@ class Lease:
 
 
 def new_lease(token: bytes, since_ns: int, deadline_ns: int) -> Lease:
-    """Return the lease that an attempt asks for. A function costs less than a constructor (see `new_ballot`)."""
     lease: Lease = Lease.__new__(Lease)
     lease._begin(token, since_ns, deadline_ns)
     return lease

@@ -1,4 +1,4 @@
-"""How locks are lost: each loss with its text, once. Everything that speaks of a loss takes it from here."""
+"""The losses of locks, each with its text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ RAN_OUT = Loss(LossKind.EXPIRED, "its validity ran out")
 
 FORGOTTEN = Loss(LossKind.FORGOTTEN, "a quorum has forgotten it")
 
-# The answers to a release that nobody waited for have said so.
+# The answers to a release with `wait=False` have said so.
 LOST_BEFORE = Loss(LossKind.FORGOTTEN, "a quorum had forgotten it before it was released")
 
 # The masters have pushed a change of the key, and then said that it is gone.
@@ -31,7 +31,6 @@ COUNTED = tuple([kind for kind in LossKind if kind is not LossKind.IN_DOUBT])
 
 
 def held_longest(seconds: float) -> Loss:
-    """Return the loss of a lock that was held for its `max_hold`."""
     return Loss(LossKind.MAX_HOLD, f"it was held for its max_hold of {seconds:g} s, and not renewed any more")
 
 

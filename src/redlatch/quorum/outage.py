@@ -1,10 +1,8 @@
 """An outage of one name: the attempts on its lock find no quorum, and how long acquires ride that out.
 
 The waiters of a name become its head one after the other, and share what the earlier heads have found. Otherwise each
-would ride the outage out anew, or wait for the same silent masters. Other names have nothing to do with it: a quorum
-may be there for them, for instance if the user has no right to one key.
-
-Compiled as `redlatch._c.quorum.outage`, too (see `redlatch._c`).
+would ride the outage out from its start, or wait for the same silent masters. Other names are not affected: the user
+may lack the right to one key only.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from redlatch.errors import QuorumUnavailable
 
 
 class Outage:
-    """What attempts on one name have found, one after the other: too many masters failed in each of them.
+    """An outage: too many masters failed in each of several attempts in a row on one name.
 
     Args:
         since_ns: when the first of these attempts began.
@@ -25,11 +23,10 @@ class Outage:
     def __init__(self, since_ns: int, error: QuorumUnavailable) -> None:
         self.since_ns = since_ns
         self.error = error
-        # When the last attempts of the last two acquires that gave up began; 0 for none.
+        # The start of the last attempts of the last two acquires that gave up; 0 for none.
         self._gave_up_ns = self._gave_up_before_ns = 0
 
     def give_up(self, started_ns: int) -> None:
-        """Record that an acquire gives up after an attempt that began at this time."""
         self._gave_up_before_ns = self._gave_up_ns
         self._gave_up_ns = started_ns
 

@@ -1,7 +1,6 @@
 """The rules that turn votes into a lock, a release or an error.
 
-The rules are the same for every kind of lock and for batches. Compiled as `redlatch._c.quorum.outcome`, too (see
-`redlatch._c`).
+The rules are the same for every kind of lock and for batches.
 Source of the algorithm: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 """
 
@@ -51,13 +50,13 @@ def is_final(ballot: Ballot, failures: int) -> bool:
 
 
 def broke(ballot: Ballot) -> bool:
-    """Return whether a ballot was decided while a connection was broken, and nothing is known against a new one."""
+    """Return True if a ballot was decided while a connection was broken: a new connection may bring the vote."""
     causes = (ballot.causes or {}).values()
     return ballot.decided and any([isinstance(cause, (ConnectionResetError, BrokenPipeError)) for cause in causes])
 
 
 def may_heal(ballot: Ballot) -> bool:
-    """Return whether time may bring a quorum; it brings no missing right and no other password."""
+    """Return True if waiting may bring a quorum; waiting does not help against missing rights or wrong passwords."""
     causes = (ballot.causes or {}).values()
     refusals = [cause for cause in causes if isinstance(cause, (AuthenticationError, NoPermissionError))]
     return ballot.size - len(refusals) >= ballot.quorum
@@ -101,7 +100,8 @@ def refusers(doubts: Doubts, ballot: Ballot, lease: Lease, now_ns: int) -> int:
     A master that has obeyed one copy of a release says "no" to the next one. So a "no" may be an echo if the master may
     have obeyed an earlier copy, and if its memory is the one that was asked then. And when the lease is over, a master
     with that memory says "no" because the key has expired. A master that has said "yes" to an earlier copy had the key,
-    whatever it says now: after a fail-over, say, a new connection begins with a copy for which no caller waits.
+    regardless of its answer now. For example, after a fail-over a new connection begins with a copy for which no caller
+    waits.
 
     Args:
         lease: the lease that the holder had.
@@ -165,7 +165,7 @@ def no_quorum(
 
 
 def repeated(error: QuorumUnavailable, elapsed_ns: int) -> QuorumUnavailable:
-    """Return the error of another acquire for one that took this long."""
+    """Return a copy of the error for an acquire that took this long."""
     return QuorumUnavailable(
         error.args[0],
         name=error.name,
@@ -191,7 +191,6 @@ def was_released(quorum: Quorum, hold: Hold) -> bool:
 
 
 def loss(why: Loss, hold: Hold, elapsed_ns: int = 0, causes: dict[str, BaseException] | None = None) -> LockLost:
-    """Return the error for a lost lock; `why` is the reason."""
     text = f"{hold.name!r} was lost: {why}"
     return LockLost(text, name=hold.name, elapsed=elapsed_ns / SECOND, causes=causes, reason=why)
 

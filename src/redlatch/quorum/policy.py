@@ -1,7 +1,6 @@
-"""When the next attempt follows, how long a lease is handed on, the numbers of holders, and votes in doubt.
+"""Pauses between attempts, limits of hand-offs, the numbers of fenced locks, and votes in doubt.
 
-Times are integers of nanoseconds since boot (`wire.net.now_ns`). Compiled as `redlatch._c.quorum.policy`, too (see
-`redlatch._c`).
+Times are integers of nanoseconds since boot (`wire.net.now_ns`).
 """
 
 from __future__ import annotations
@@ -119,14 +118,13 @@ class Fences:
         self.marked_floor = 0
 
     def propose(self) -> int:
-        """Return the number that an attempt proposes."""
         return max(self._seen + 1, self.floor())
 
     def last_of_block(self, first: int, successors: int) -> int:
         """Return the last number of the block that begins at `first`, which has numbers for later holders.
 
         The block is a single number while the numbers are above those that the clock gives. Otherwise leases in quick
-        succession would take blocks faster than the clock goes on, and the lead over a forgetful master would be lost.
+        succession would take blocks faster than the clock advances, and the lead over a forgetful master would be lost.
         """
         return first if first > self.floor() else first + successors
 
@@ -145,7 +143,6 @@ class Fences:
         return self._wall()
 
     def note(self, number: int) -> None:
-        """Record a number that was seen or used."""
         self._seen = max(self._seen, number)
 
 

@@ -1,7 +1,6 @@
 """The quorum of one client: its settings, its sources of time, tokens and numbers, its doubts, queues and figures.
 
-Times are integers of nanoseconds since boot (`wire.net.now_ns`). Compiled as `redlatch._c.quorum.quorum`, too (see
-`redlatch._c`).
+Times are integers of nanoseconds since boot (`wire.net.now_ns`).
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ class Quorum:
         drift_factor: the share of the ttl by which clocks may differ in rate.
         attempt_ns: how long one attempt waits for answers. None takes 5 % of the ttl, at least 0.1 s and at most 1 s.
         retry: the pauses between attempts.
-        clock: tells the time.
+        clock: the clock of all deadlines.
         random: a float in [0, 1).
         tokens: where the token of every attempt comes from.
         fences: where the numbers of fenced locks come from.
         handoff: for how long a lease may be handed from one waiter of a client to the next.
-        max_waiters: how many of a client may wait for one name.
+        max_waiters: how many holds of a client may wait for one name.
         refuse_late: whether a call that would wait for longer than its timeout is refused at once.
         max_ttl_ms: the longest ttl.
         trust_local_holder: if True, a single attempt fails locally while another lock of this client holds the name.
@@ -143,7 +142,7 @@ class Quorum:
         """
         if self.attempt_ns is not None:
             return self.attempt_ns
-        # The numbers are written out: in the compiled build names would not be C integers.
+        # The numbers are written out, as in `validity_ns`.
         return min(1_000_000_000, max(100_000_000, ttl_ms * 1_000_000 // 20))
 
     def wait_within(self, ttl_ms: int, left_ns: int) -> int:

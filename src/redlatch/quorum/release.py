@@ -1,7 +1,6 @@
 """Release, as an iterator or a generator of effects (see `effects`).
 
-Mostly nobody of this client waits for the lock, and one ballot is enough. That way needs no generator (see `acquire`).
-Compiled as `redlatch._c.quorum.release`, too (see `redlatch._c`).
+Usually no other waiter in this process exists, and one ballot without a generator is enough (see `acquire`).
 Source of the algorithm: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 """
 
@@ -34,7 +33,7 @@ def release(quorum: Quorum, hold: Hold, wait_ns: int) -> Steps:
 
 
 class Releasing:
-    """The effects of one release; `release` makes it."""
+    """The effects of one release; `new_releasing` makes it (see `new_ballot`)."""
 
     __slots__ = ("_ballot", "_hold", "_late", "_quorum", "_resent", "_rest", "_started_ns", "_wait_ns")
 
@@ -80,7 +79,7 @@ class Releasing:
         self._late, self._resent = self._hold.begin_release(self._started_ns)
 
     def _handed_off(self) -> bool:
-        """Hand the lease off, if a waiter of this client takes it; return whether one has."""
+        """Hand the lease off to a waiter of this client; return whether one took it."""
         quorum, hold = self._quorum, self._hold
         if self._late or self._resent or not self._quorum.queues.hand_off(quorum, hold, self._started_ns):
             return False
@@ -91,7 +90,7 @@ class Releasing:
         return True
 
     def _ended(self) -> bool:
-        """Leave the queue after the votes; return whether the release is over. Else it must be sent again."""
+        """Leave the queue after the votes; return False if the release must be sent again."""
         self._quorum.queues.leave(self._hold, self._started_ns, False)
         return self._judge()
 
@@ -101,7 +100,7 @@ class Releasing:
         return over
 
     def _go_on(self) -> Steps:
-        """Send the release, and send it again while it has no verdict; others of this client may wait meanwhile."""
+        """Send the release until it has a verdict; waiters of this client may come meanwhile."""
         # The same command again: it says where it may have been obeyed. And after an interrupt in another thread, the
         # hold may have a new lease.
         if self._ballot is not None:
@@ -123,7 +122,6 @@ class Releasing:
                 return
 
     def send_only(self, released_lock: object) -> Steps:
-        """Send the release, and do not wait for votes."""
         self._begin_release()
         if self._quorum.queues.by_key and self._handed_off():
             return
@@ -141,12 +139,10 @@ class Releasing:
             raise loss(why, self._hold, self._quorum.clock.now() - self._started_ns)
 
     def close(self) -> None:
-        """End the release at the effect that it waits for, as a generator does."""
         if self._rest is not None:
             self._rest.close()
 
     def throw(self, error: BaseException) -> NoReturn:
-        """End the release by an exception, as `close` does, and raise it."""
         self.close()
         raise error
 
@@ -165,7 +161,6 @@ def release_nowait(quorum: Quorum, hold: Hold, released_lock: object) -> Steps:
 
 
 def new_releasing(quorum: Quorum, hold: Hold, wait_ns: int) -> Releasing:
-    """Return a new Releasing. A function costs less than a constructor."""
     releasing: Releasing = Releasing.__new__(Releasing)
     releasing._begin(quorum, hold, wait_ns)
     return releasing

@@ -1,24 +1,22 @@
 """Repair: set the key of a held lock again on the masters that lack it, so that a lock gets back a lost vote.
 
-A master that was restarted, flushed or cut off for longer than the ttl has no key of a lock that is still held. An
-extension never creates a key. So without a repair, the votes of a lock that is held for long would only get fewer.
+A master that was restarted, flushed or cut off for longer than the ttl has no key of a lock that is still held, and an
+extension never creates a key. Without repairs, a lock that is held for long would only lose votes.
 
 Rules:
   * A repair follows an extension that a quorum has granted in time. Without a quorum no key is set: another holder may
     have had the lock meanwhile.
   * It goes only to masters that have answered this extension with "no", on the same connection. A master that is kept
     out has no such connection, and a master that has answered knows the ttl (rule G3 of the guard).
-  * It sets the key only where it is missing, with the token of the lease. A rival keeps the vote that it has.
-  * The key lives at most as long as the extension was asked for, counted from when the extension began.
-  * The engine decides about it when it counts the vote, in the thread that drives the sockets. The lease must then
-    still be held. A release leaves later, on the same connections, and so deletes the key.
+  * It sets the key only where it is missing, with the token of the lease. A rival keeps its vote.
+  * The key lives at most as long as the extension asked for, counted from when the extension began.
+  * The engine decides on it when it counts the vote, in the thread that drives the sockets. The lease must then still
+    be held. A release leaves later, on the same connections, and so deletes the key.
   * It is no vote. The next extension asks the master again.
-  * Each renewal wakes the waiters of other clients, who try just then and have the key for a moment where it was
-    missing. So a repair that is refused is sent again at once, a few times.
-  * A token that was given to a user may be released from anywhere, also by another process. A repair could then come
+  * Each renewal wakes the waiters of other clients, who try at once and hold the missing key for a moment. So a repair
+    that is refused is sent again at once, at most MOST times.
+  * A token that was given to a user may be released from anywhere, even by another process. A repair could then come
     after that release, so there is none.
-
-Compiled as `redlatch._c.quorum.repair`, too (see `redlatch._c`).
 """
 
 from __future__ import annotations
@@ -30,17 +28,12 @@ from .hold import Hold
 from .lease import Lease
 from .quorum import Quorum
 
-# How many repairs follow an extension at most.
+# The most repairs that follow one extension.
 MOST = 8
 
 
 class Extension(Command):
-    """The extension of a held lock, and the repairs that follow it.
-
-    Args:
-        ttl_ms: the new time to live on the masters.
-        now_ns: the time now, at which the extension begins.
-    """
+    """The extension of a held lock, and the repairs that follow it."""
 
     __slots__ = ("_began_ns", "_extend", "_hold", "_quorum", "_repairs")
 

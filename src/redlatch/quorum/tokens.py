@@ -1,4 +1,4 @@
-"""The tokens of attempts. Compiled as `redlatch._c.quorum.tokens`, too (see `redlatch._c`)."""
+"""The tokens of attempts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ class Tokens:
         self._label_until_ns = 0
 
     def take(self, now_ns: int) -> bytes:
-        """Return a new token with its label."""
         if self._label_of_now is None:
             return self.take_plain()
         if now_ns >= self._label_until_ns:
@@ -34,7 +33,6 @@ class Tokens:
         return joined(self.take_plain(), self._label)
 
     def take_plain(self) -> bytes:
-        """Return a new token without a label."""
         while True:
             try:
                 return self._stock.pop()

@@ -32,8 +32,6 @@ class Upkeep:
 
     Args:
         lock: the lock object. `_mark_lost` and `_report_loss` of it are called for a loss. It is not kept alive.
-        hold: its hold.
-        ttl_ms: its time to live.
         renews: whether the lock is renewed whenever a third of its ttl is over.
         max_hold_ns: for how long the lock is renewed; None means no limit.
         on_lost: called with the lock and the reason of its loss; None means the `on_lost` of the client.
@@ -91,7 +89,7 @@ class Upkeep:
 
     @property
     def reason(self) -> Loss | None:
-        """Why the lock was lost, or None."""
+        """The loss of the lock, or None."""
         term = self.term
         # A later lease may have come by a hand-off whose acquire has not returned yet.
         return None if term is None or term.token is not self.hold.token else term.reason
@@ -118,7 +116,6 @@ class Upkeep:
         self.kept = None
 
     def live(self) -> bool:
-        """Return whether a lease is held and has its upkeep, and no release of it has begun."""
         term = self.term
         return term is not None and term.live()
 
@@ -129,7 +126,6 @@ class Upkeep:
         self.kept = lock
 
     def why_over(self, now_ns: int) -> Loss:
-        """Return the reason to report if the validity is over."""
         if self.why is not None:
             return self.why
         term = self.term
@@ -155,12 +151,7 @@ class Term:
 
     After its first step, only the thread that calls `UpkeepSchedule.due` changes a term.
 
-    Args:
-        upkeep: the upkeep of the lock object.
-        now_ns: when the term begins.
-
     Attributes:
-        began_ns: when it began.
         doubted: whether a vote for the lease is in doubt. The lease is then verified: it is extended by the time that
             is left.
         due_ns: when something is due next.
@@ -172,7 +163,7 @@ class Term:
         renew_ns: when the next renewal is due.
         renewing: whether a renewal is under way. It asked for the right ttl when it began, so no second one waits for
             it.
-        stalled_ns: for how long this process had not run, for which reason the lease is not renewed any more; or 0.
+        stalled_ns: for how long this process had not run, so that the lease is no longer renewed; or 0.
         token: the token of the lease.
         watch: the watch on the key; None if there is none.
     """
@@ -209,7 +200,6 @@ class Term:
 
     @property
     def renews(self) -> bool:
-        """True if the lease is renewed."""
         return self.upkeep.renews and not self.stalled_ns
 
     def usual_ns(self) -> int:
@@ -223,7 +213,6 @@ class Term:
         return min(usual_ns, now_ns + FIRST_NS) if self.upkeep.asked else usual_ns
 
     def plan(self, renew_ns: int) -> None:
-        """Set the time of the next renewal, and when something is due next."""
         self.renew_ns = renew_ns
         deadline_ns = self.hold.deadline_ns
         due_ns = min(renew_ns, deadline_ns) if self.renews or self.doubted else deadline_ns
@@ -238,11 +227,7 @@ class Term:
             self.hold.lose_what_it_holds_since(lease.since_ns, now_ns)
 
     def soon_ns(self, random: float) -> int:
-        """Return after which time a renewal is tried again: soon, but not at the same time for all locks.
-
-        Args:
-            random: a random number from 0 to 1.
-        """
+        """Return when to retry a renewal: soon, but not at the same time for all locks. `random` is from 0 to 1."""
         return int(min(self.upkeep.ttl_ms * MILLISECOND // 3, SECOND) * (0.1 + 0.1 * random))
 
     def is_due(self, quorum: Quorum, now_ns: int) -> bool:
@@ -270,7 +255,7 @@ class Term:
         return mine and self.reason is None and self.hold.state == HELD
 
     def cared_for(self) -> bool:
-        """Return whether the lease is live, and its lock object exists; nobody can release or renew a collected one."""
+        """Return whether the lease is live and its lock object exists: a collected one cannot be released."""
         return self.live() and self.upkeep.lock() is not None
 
     def over(self, now_ns: int) -> bool:
@@ -293,8 +278,8 @@ class Term:
     def gains(self, quorum: Quorum, now_ns: int) -> bool:
         """Return whether a renewal would move the deadline or verify the lease; otherwise the lock runs out.
 
-        A renewal must gain more than the drift of the ttl. Else renewals would follow each other without a pause at the
-        end of `max_hold_ns`, because the shorter ttl of each has a smaller drift.
+        A renewal must gain more than the drift of the ttl. Otherwise renewals would follow each other without a pause
+        at the end of `max_hold_ns`, because the shorter ttl of each has a smaller drift.
         """
         deadline_ns = self.hold.deadline_ns
         if self.doubted:

@@ -1,7 +1,7 @@
-"""When something is due for the held locks of a client: a renewal, or the report of a loss.
+"""The schedule for the held locks of a client: renewals, and reports of losses.
 
-The terms of a client (see `upkeep`) stand in one heap, by the time at which something is due. Locks that are due at
-about the same time are renewed together, with one batch of commands for each master.
+The terms of a client (see `upkeep`) are in one heap, by due time. Locks that are due at about the same time are renewed
+together, with one batch of commands for each master.
 """
 
 from __future__ import annotations
@@ -40,12 +40,8 @@ class UpkeepSchedule:
     one that attends, takes from them and changes the terms and the heap. Each method may be interrupted: the next call
     of `due` does what was left.
 
-    Args:
-        quorum: of the client.
-
     Attributes:
         keys: the keys of held locks that are watched.
-        longest_ns: the driver looks for new terms at least this often.
         lost: the losses that are to be reported. The events of the locks are set already.
     """
 
@@ -54,7 +50,7 @@ class UpkeepSchedule:
         self.keys = KeyWatches(quorum.queues.watches)
         self.longest_ns = LONGEST_NS
         self._heartbeat_ns = 0
-        # When `due` was last called.
+        # The time of the last call of `due`.
         self._looked_ns = 0
         self.lost: deque[Loss] = deque()
         self._fresh: deque[Term] = deque()
@@ -82,7 +78,6 @@ class UpkeepSchedule:
         """Take the results of renewals; the attending thread processes them when it looks next.
 
         Args:
-            renewed: the terms that `due` returned.
             errors: the errors of single renewals, by place in `renewed`.
             failure: the error of all other renewals, or None.
         """
@@ -100,7 +95,9 @@ class UpkeepSchedule:
         return longest_ns if self.lost or self._taken else 0
 
     def settled(self) -> bool:
-        """Return whether no lock has an upkeep any more: each was released, or its loss is noted. For any thread."""
+        """Return whether no lock has an upkeep any more: each was released, or its loss is recorded. Any thread may
+        call this.
+        """
         terms = [*list(self._fresh), *list(self._taken), *[entry[2] for entry in list(self._heap)]]
         return not any([term.cared_for() for term in terms])
 
@@ -149,13 +146,13 @@ class UpkeepSchedule:
         return due
 
     def _end_stalled(self, now_ns: int) -> None:
-        """End the renewal of the leases that nobody has looked at for longer than the heartbeat."""
+        """Stop renewing the leases that were not checked for longer than the heartbeat."""
         looked_ns, self._looked_ns = self._looked_ns, now_ns
         if now_ns - looked_ns <= self._heartbeat_ns:
             return
         longest_ns = 0
         for term in [*self._taken, *[entry[2] for entry in self._heap if _counts(entry)]]:
-            # Before a lease began there was perhaps nothing to look at.
+            # Before a lease began, there may have been nothing to check.
             stalled_ns = now_ns - max(looked_ns, term.began_ns)
             if stalled_ns > self._heartbeat_ns and term.renews:
                 term.stalled_ns = stalled_ns

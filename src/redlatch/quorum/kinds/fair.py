@@ -1,10 +1,9 @@
 """The fair lock: each master has a queue, and calls only the waiter whose turn it is.
 
-How the masters agree on one order: each waiter draws one ticket by its wall clock, and has the same ticket in the queue
-of every master. A master refuses a ticket that is more than 100 ms below the highest ticket that it has. The waiter
-then takes a higher one. If a quorum knows a waiter, each later waiter asks at least one master that knows the first. So
-requests more than 100 ms apart are served in order, regardless of clock skew. Only requests within 100 ms of each other
-may be served in another order.
+Each waiter draws one ticket by its wall clock, and has it in the queue of every master. A master refuses a ticket that
+is more than 100 ms below its highest one; the waiter then takes a higher one. If a quorum knows a waiter, each later
+waiter asks at least one master that knows the first. So requests more than 100 ms apart are served in order, regardless
+of clock skew. Requests within 100 ms of each other may be served in another order.
 
 Rules that each script keeps on its master (`family_scripts`):
   * While the lock is free, the first waiter in the queue is called: the master changes the key of that waiter. A waiter
@@ -12,8 +11,6 @@ Rules that each script keeps on its master (`family_scripts`):
   * A waiter that has not asked for `ALIVE_MS` is dead. Each script of a client that asks or leaves passes over it.
   * The master calls no waiter when the key of the lock expires, or when a user deletes it. So a waiter that knows that
     it is the first watches that key, too. And each waiter asks once a second.
-
-Compiled as `redlatch._c.quorum.kinds.fair`, too (see `redlatch._c`).
 """
 
 from __future__ import annotations
@@ -37,7 +34,7 @@ from ..waiting.watches import FOREVER_MS, Watch, new_watch
 from .kind import Kind
 from .watching import ALIVE_MS
 
-# What an attempt asks for: to keep its place in the queue, a new place, or a later place than before.
+# The place in the queue that an attempt asks for: its old one, a new one, or a later one than before.
 KEPT, NEW, CHANGED = range(3)
 
 
@@ -74,7 +71,7 @@ class Fair(Kind):
             self._next = max(self._next, quorum.fences.now() - scripts.SKEW_US // 2)
         # The ticket changes only here, because the undo of the last attempt names the old ticket.
         self._ticket = self._next
-        # The first attempt on such a key is refused in most cases.
+        # The first attempt on such a key is usually refused.
         if place == NEW and key in quorum.queues.crowded:
             quorum.queues.crowded.discard(key)
             self._watch(quorum, key, quorum.clock.now() + quorum.wait_ns(ttl_ms))
@@ -100,8 +97,7 @@ class Fair(Kind):
         return command
 
     def note_answers(self, quorum: Quorum, ballot: Ballot) -> bool:
-        """Take a higher ticket if a master asks for one, and keep the answers."""
-        # This is a copy, because another thread may add an answer meanwhile.
+        # A copy: another thread may add an answer meanwhile.
         self._answers = dict(ballot.answers or {})
         highest = -min([0] + list(self._answers.values()))  # noqa: RUF005 (Cython)
         if highest < self._ticket:
@@ -127,7 +123,7 @@ class Fair(Kind):
         if called is not None:
             quorum.queues.watches.remove(self._waiter, called)
             quorum.queues.watches.remove(key, called)
-            # Last: after an interrupt this is done once more.
+            # Last, so that an interrupted call can be repeated.
             self._called = None
 
     def behind(self) -> Ballot | None:

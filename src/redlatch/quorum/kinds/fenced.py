@@ -1,8 +1,5 @@
 # cython: annotation_typing=True
-"""The fenced lock: a plain lock whose holders are numbered.
-
-Compiled as `redlatch._c.quorum.kinds.fenced`, too (see `redlatch._c`).
-"""
+"""The fenced lock: a plain lock whose holders are numbered."""
 
 from __future__ import annotations
 
@@ -51,7 +48,7 @@ class Fenced(WatchingKind):
         high = lease.fence >= fences.marked_floor or lease.fence >= fences.floor()
         if not ballot.won() or (high and ballot.yes >= ballot.quorum):
             return None
-        # This is a copy, because another thread may add an answer meanwhile.
+        # A copy: another thread may add an answer meanwhile.
         answers = dict(ballot.answers or {})
         highest = max([lease.fence_end] + [-answer for answer in answers.values()])
         first = max(highest + 1, fences.floor())

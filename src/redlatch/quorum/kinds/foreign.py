@@ -1,6 +1,6 @@
 """Plain locks as other clients write them: with a chosen token, and with a signal for waiters.
 
-The drop-ins of `redlatch.compat` use them. Compiled as `redlatch._c.quorum.kinds.foreign`, too (see `redlatch._c`).
+The drop-ins of `redlatch.compat` use them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a kind of lock asks the masters. Compiled as `redlatch._c.quorum.kinds.kind`, too (see `redlatch._c`)."""
+"""The base of all kinds of locks: the commands and the rules of one acquire."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..lease import Lease, new_lease
 if TYPE_CHECKING:
     from ..quorum import Quorum
 
-# How many attempts may follow the answers of the masters after the timeout.
+# The most attempts that may follow the answers of the masters after the timeout.
 LATE = 8
 
 # To which holds a lease may be handed off (see `Kind.hand_off_group`): none, those of plain locks, or those whose token
@@ -37,7 +37,7 @@ class Kind:
         waits_for_all: whether a refused attempt waits for the masters that have not answered. If all refuse, nothing
             must be undone.
         signs_off: whether the last attempt is undone even if all masters have refused it.
-        late: how many attempts may follow the answers of the masters after the timeout.
+        late: see `LATE`.
         apart: whether attempts in quick succession must pause, so that they do not collide with those of rivals.
     """
 
@@ -78,7 +78,6 @@ class Kind:
         """Begin an acquire for the thread or task that `caller` has returned; raise if it must not wait."""
 
     def lease(self, quorum: Quorum, key: bytes, since_ns: int, deadline_ns: int) -> Lease:
-        """Return the lease that an attempt asks for."""
         return new_lease(quorum.tokens.take(since_ns), since_ns, deadline_ns)
 
     def ahead(self) -> Ballot | None:
@@ -86,7 +85,7 @@ class Kind:
         return None
 
     def behind(self) -> Ballot | None:
-        """Return the ballot that is sent right behind the next attempt, or None."""
+        """Return the ballot that is sent directly after the next attempt, or None."""
         return None
 
     def second_round(self, quorum: Quorum, hold: Any, ballot: Ballot) -> Ballot | None:
@@ -123,7 +122,6 @@ class Kind:
     # --- commands ------------------------------------------------------------------------------------------
 
     def acquiring(self, quorum: Quorum, key: bytes, lease: Lease, ttl_ms: int) -> Command:
-        """Return the command of an attempt."""
         return new_acquire(key, lease.token, lease.since_ns, ttl_ms)
 
     def undoing(self, key: bytes, lease: Lease) -> Command:
@@ -135,7 +133,6 @@ class Kind:
         return new_release(key, lease.token, lease.since_ns)
 
     def extending(self, key: bytes, lease: Lease, ttl_ms: int) -> Command:
-        """Return the command that extends the lock."""
         return Extend(key, lease.token, lease.since_ns, ttl_ms)
 
     def repairing(self, key: bytes, lease: Lease, ttl_ms: int) -> Command:
@@ -143,7 +140,6 @@ class Kind:
         return new_acquire(key, lease.token, lease.since_ns, ttl_ms)
 
     def owned(self, key: bytes, lease: Lease) -> Command:
-        """Return the command that asks whether this holder has the lock."""
         return Owned(key, lease.token, lease.since_ns)
 
     def watched(self, key: bytes) -> bytes | None:
@@ -155,7 +151,7 @@ class Kind:
         return Locked(key, b"", 0)
 
     def holder(self, key: bytes) -> Command | None:
-        """Return the command that asks who holds the lock; None if it may have several holders."""
+        """Return the command that asks for the holder of the lock; None if there may be several."""
         return AskHolder(key, self.numbers)
 
     def blocker(self, key: bytes) -> Command | None:

@@ -1,4 +1,4 @@
-"""The plain lock. Compiled as `redlatch._c.quorum.kinds.plain`, too (see `redlatch._c`)."""
+"""The plain lock."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from .kind import PLAIN_ONES, Kind
 
 
 class Plain(Kind):
-    """One key and one holder, with the commands of `Kind`.
-
-    After a refused attempt, all clients ask the same master before the others. So if several try again at once, one of
-    them wins, and the others have nothing to undo.
+    """One key and one holder, with the commands of `Kind`. After a refused attempt, one master is asked first (see
+    `first_master`).
     """
 
     __slots__ = ()

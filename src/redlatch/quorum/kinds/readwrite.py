@@ -1,8 +1,5 @@
 # cython: annotation_typing=True
-"""Locks for many readers or one writer.
-
-Compiled as `redlatch._c.quorum.kinds.readwrite`, too (see `redlatch._c`).
-"""
+"""Locks for many readers or one writer."""
 
 from __future__ import annotations
 
@@ -83,7 +80,7 @@ class Reader(ReaderOrWriter):
     """A reader. It waits while a writer holds the lock or waits for it.
 
     A nested read of the same thread or task does not wait for waiting writers: they wait for the outer read, which
-    cannot end before the nested one. So its command names a key that is never written, in place of the key of the
+    cannot end before the nested one. So its command names a key that is never written, instead of the key of the
     waiting writers.
     """
 

@@ -1,8 +1,5 @@
 # cython: annotation_typing=True
-"""The semaphore: each holder has one of its numbered slots.
-
-Compiled as `redlatch._c.quorum.kinds.semaphore`, too (see `redlatch._c`).
-"""
+"""The semaphore: each holder has one of its numbered slots."""
 
 from __future__ import annotations
 
@@ -87,7 +84,7 @@ class Slot(WatchingKind):
 
     def note_answers(self, quorum: Quorum, ballot: Ballot) -> bool:
         """Choose another slot; return whether it may be free on a quorum, by the answers or because none is known."""
-        # The list is a copy, because another thread may add an answer meanwhile.
+        # A copy: another thread may add an answer meanwhile.
         taken = [-answer for answer in list((ballot.answers or {}).values())]
         lost = quorum.size - quorum.majority
         # No slot can be free on a quorum.

@@ -1,9 +1,6 @@
 # cython: annotation_typing=True
 # (A .pxd cannot type the arguments and locals of a generator.)
-"""Kinds of locks whose waiters watch the key between two attempts.
-
-Compiled as `redlatch._c.quorum.kinds.watching`, too (see `redlatch._c`).
-"""
+"""Kinds of locks whose waiters watch the key between two attempts."""
 
 from __future__ import annotations
 
@@ -65,5 +62,5 @@ class WatchingKind(Kind):
         look: Watch | None = self._look
         if look is not None:
             quorum.queues.watches.remove(key, look)
-            # Last: after an interrupt this is done once more.
+            # Last, so that an interrupted call can be repeated.
             self._look = self._ahead = None

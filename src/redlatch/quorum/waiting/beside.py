@@ -1,13 +1,11 @@
 """The holds of a client that may have a lease without being the head of their name's queue.
 
-Compiled as `redlatch._c.quorum.waiting.beside`, too (see `redlatch._c`).
-
-Most holders are the heads of their queues (see `queues`). But the holders of a semaphore and readers share a name, the
-holds of a batch enter no queue, and a holder whose lease is in doubt makes room for another head. A client that
-releases all its locks at once must find these holders, too.
+Most holders are heads (see `queues`), and a plain lock costs nothing here. But readers and the holders of a semaphore
+share a name, the holds of a batch enter no queue, and a holder whose lease is in doubt makes room for another head. A
+client that releases all its locks at once must find these holders, too.
 
 Holds are only added, a whole batch as one group. A release does not remove its hold: holds that no longer count are
-removed when there are many. A plain lock costs nothing here, because its hold is a head.
+removed when there are many.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 # cython: annotation_typing=True
 # (A .pxd cannot type the arguments and locals of a generator.)
-"""Wait between two attempts on a lock that another holder has, until a quorum of masters may say yes.
-
-Compiled as `redlatch._c.quorum.waiting.contention`, too (see `redlatch._c`).
-"""
+"""Wait between two attempts on a lock that another holder has, until a quorum of masters may say yes."""
 
 from __future__ import annotations
 
@@ -25,11 +22,9 @@ def wait_for_change(
     """Wait until a quorum of masters says that the key is gone, until its ttl should be over, or for a while.
 
     Args:
-        key: the key on the masters.
         round_ns: how long the last attempt took.
         wait_ns: how long to wait for answers.
         pauses: how many times in a row an attempt failed although the key was gone.
-        until_ns: the end of the caller's timeout.
 
     Returns:
         Whether there was anything to wait for.
@@ -82,9 +77,7 @@ def watch_pushes(quorum: Quorum, look: Watch, now_ns: int, left_ns: int, until_n
     """Make a look wait for pushes until the masters should have sent them, or for `BACKSTOP_NS` at most.
 
     Args:
-        look: the watch that asked the masters about the key.
-        left_ns: after which time the masters should have pushed the change.
-        until_ns: the end of the caller's timeout.
+        look, left_ns, until_ns: as for `wait_for_pushes`.
         pauses: -1 if the masters push changes. If they may push nothing: how many times in a row there was nothing to
             wait for. The wait is then as short as the pause after that many pauses.
     """

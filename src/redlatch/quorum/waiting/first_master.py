@@ -1,9 +1,7 @@
 """The first master: the one that all clients ask first for a contended key.
 
-If several clients try at once and each of them asks all masters at once, their votes may split, and no client wins. If
-all ask the same master first, one of them wins it, and the others have nothing to undo.
-
-Compiled as `redlatch._c.quorum.waiting.first_master`, too (see `redlatch._c`).
+If several clients ask all masters at once, their votes may split and no client wins. If all ask the same master first,
+one of them wins it, and the others have nothing to undo.
 """
 
 from __future__ import annotations

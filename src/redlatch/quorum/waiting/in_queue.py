@@ -1,9 +1,6 @@
 # cython: annotation_typing=True
 # (A .pxd cannot type the arguments and locals of a generator.)
-"""Wait in the queue behind other holds of this client, and take the lease that one of them hands off.
-
-Compiled as `redlatch._c.quorum.waiting.in_queue`, too (see `redlatch._c`).
-"""
+"""Wait in the queue behind other holds of this client, and take the lease that one of them hands off."""
 
 from __future__ import annotations
 

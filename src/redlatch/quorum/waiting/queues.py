@@ -2,10 +2,10 @@
 
 Rules:
   * `heads` names, for each key, the one hold that asks the masters for it or has it. All other holds of this client
-    stand in the queue of the key. So a thousand tasks on one name are one contender for the masters. The head decides
-    who asks, never who holds: that is up to the masters. If an interrupt leaves two heads, this costs a command, and
-    no safety.
-  * A hold hands its lease to the first entry of the queue, and no master is asked. The giver puts the lease on the
+    wait in the queue of the key, so a thousand tasks on one name are one contender for the masters. The head decides
+    only which hold asks; the masters decide which one holds. Two heads, after an interrupt, cost a command and no
+    safety.
+  * A hold hands its lease to the first entry of the queue without asking a master. The giver puts the lease on the
     entry and calls it. A waiter that leaves sets `left` first and looks for a lease afterwards; a giver puts the lease
     first and looks at `left` afterwards. So at least one of the two sees the other and has the lease released. A lease
     whose waiter has left is never handed to another one.
@@ -14,10 +14,8 @@ Rules:
     set, then the entry is appended to `called`. (`_have_it_look` appends an undecided entry: its waiter wakes up only
     to look.)
 
-All methods change `heads` and `by_key` together, and the order of their steps is one argument.
-
-There is never a call between a check and the step that follows from it, as in `claim`. Compiled as
-`redlatch._c.quorum.waiting.queues`, too (see `redlatch._c`).
+All methods change `heads` and `by_key` together. There is never a call between a check and the step that follows from
+it, as in `claim`.
 """
 
 from __future__ import annotations
@@ -60,7 +58,6 @@ class QueueEntry:
     """One place in a queue.
 
     Attributes:
-        hold: the waiting hold.
         until_ns: when the waiter stops waiting, in nanoseconds since boot.
         decided: whether the entry was called.
         waiter: the object that the driver wakes when the entry is called, or None.
@@ -124,7 +121,6 @@ class WaitQueue:
         self.pace_ns = 0
 
     def move(self, now_ns: int) -> None:
-        """Record that the lock has changed its owner."""
         if self.moved_ns:
             self.pace_ns += (now_ns - self.moved_ns - self.pace_ns) // 8
         self.moved_ns = now_ns
@@ -139,12 +135,10 @@ class WaitQueues:
 
     Attributes:
         heads: the hold that asks for a key or has it, by key.
-        by_key: the queues.
         outages: what the last heads have found, by key, while no quorum votes for them.
         beside: the holds that may have a lease and are no head.
         called: decided entries and watches; the driver wakes their waiters.
         crowded: keys that the masters refused when they were asked last; a hint.
-        watches: the watches of this client.
         first_master: which master is asked first.
         doubts: the leases of the client that are in doubt; the session sets those of its quorum.
     """
@@ -161,7 +155,7 @@ class WaitQueues:
         self.doubts = Doubts()
         # The number of heads at which idle ones are removed.
         self._most = MOST_HEADS
-        # Keys that somebody deleted by hand, each with the time.
+        # Keys that were deleted by hand, each with the time.
         self._deletions: deque[tuple[bytes, int]] = deque(maxlen=MAX_DELETIONS)
 
     # --- one queue ---------------------------------------------------------------------------------
@@ -192,7 +186,9 @@ class WaitQueues:
         return head.busy(now_ns) and not (head.state == HELD and self.doubts.cover(head.lease.asked_ns))
 
     def _step_aside(self, head: Hold, now_ns: int) -> None:
-        """Record a head that another hold may replace although it has its lease: the lease is in doubt, say."""
+        """Record a head that another hold may replace although it has a lease, for example because the lease is in
+        doubt.
+        """
         if head.held(now_ns):
             self.note_beside(head, now_ns)
 
@@ -249,7 +245,6 @@ class WaitQueues:
         return None
 
     def drop(self, entry: QueueEntry) -> None:
-        """Remove an entry from its queue, if it is still there."""
         queue = self.by_key.get(entry.hold.key)
         if queue is not None:
             _discard(queue, entry)
@@ -273,10 +268,10 @@ class WaitQueues:
             return False
         queue.move(now_ns)
         lease = hold.lease.handed_off()
-        # There is no call from here until the entry is called, so neither an interrupt nor another thread can come in
-        # between. After an interrupt the lease belongs to exactly one of the two holds. The first check fails if
-        # another thread has already made the waiter the head, to ask the masters. The second one fails if another
-        # thread has already sent a release of this lock, after an interrupt.
+        # There is no call from here until the entry is called, so no interrupt and no other thread can intervene. After
+        # an interrupt the lease belongs to exactly one of the two holds. The first check fails if another thread has
+        # already made the waiter the head, to ask the masters. The second one fails if another thread has already sent
+        # a release of this lock, after an interrupt.
         if hold.key not in self.heads or self.heads[hold.key] is not hold:
             return False
         if hold.state not in (HELD, RELEASING):
@@ -303,7 +298,7 @@ class WaitQueues:
         try:
             self.called.append(entry)
         finally:
-            # Also after an interrupt: otherwise the lease would stay on the masters until its ttl. If the waiter left
+            # Even after an interrupt: otherwise the lease would stay on the masters until its ttl. If the waiter left
             # before it could find the lease, the giver takes it back. There is no call between this question and the
             # next step, so only one of them takes it.
             if entry.left and entry.lease is not None:
@@ -338,20 +333,20 @@ class WaitQueues:
             self._dissolve(key, queue)
 
     def note_outage(self, hold: Hold, outage: Outage) -> Outage:
-        """Record what a hold has found; if it is a head, return what the heads before it have found, if they have."""
+        """Record the outage that a hold has found; for a head, return the one that earlier heads have found, if any."""
         return self.outages.setdefault(hold.key, outage) if self.heads.get(hold.key) is hold else outage
 
     def end_outage(self, key: bytes) -> None:
-        """Record that the masters have answered for a key, or that nobody waits for it."""
+        """Forget the outage of a key: the masters have answered, or no hold waits for it."""
         self.outages.pop(key, None)
 
     def overtake(self, quorum: Quorum, hold: Hold, now_ns: int) -> None:
-        """Record that a hold has won: if another hold is the head, somebody has deleted its key."""
+        """Record that a hold has won: if another hold is the head, its key was deleted."""
         if not quorum.trust_local_holder and self.heads.get(hold.key) is not hold:
             self.note_deletion(hold.key, now_ns)
 
     def note_deletion(self, key: bytes, now_ns: int) -> None:
-        """Record that somebody has deleted a key: the hold of this client that has it loses its lock."""
+        """Record that a key was deleted by hand: the hold of this client that has it loses its lock."""
         self._deletions.append((key, now_ns))
         head = None
         # Another thread may hand the lease off meanwhile. Then the next head loses it.
@@ -361,7 +356,7 @@ class WaitQueues:
                 head.lose(now_ns)
 
     def deleted(self, hold: Hold) -> bool:
-        """Return whether somebody has deleted the key of a hold since its attempt began.
+        """Return whether the key of a hold was deleted by hand since its attempt began.
 
         `lose` marks only the hold at the head. Attempts beside the head rely on this check.
         """
@@ -377,7 +372,6 @@ class WaitQueues:
         return hold.lost_ns >= since_ns
 
     def is_next(self, hold: Hold) -> bool:
-        """Return whether a waiting hold is the first in its queue."""
         queue = self.by_key.get(hold.key)
         return queue is not None and not _is_others(queue, hold)
 
@@ -406,12 +400,11 @@ class WaitQueues:
             if entry.watch is not None:
                 self.watches.call(entry.watch)
             _discard(queue, entry)
-            # If the waiter left meanwhile without calling the next one, go on with the next one.
+            # If the waiter left meanwhile without calling the next one, call the next one.
             if not entry.left or self.heads.get(entry.hold.key) is not entry.hold:
                 return True
 
     def _dissolve(self, key: bytes, queue: WaitQueue) -> None:
-        """Remove a queue without entries."""
         try:
             # There is no call between this check and the deletion: otherwise another thread could join the queue.
             if not queue.entries and self.by_key[key] is queue:

@@ -6,8 +6,6 @@ change that this client makes itself. So all code of this client that deletes a 
 A watch is called in two steps: first `decided` is set, then the watch is appended to `called`. Any thread may take a
 watch from `called`, and the sleeper that it wakes must find `decided` set. There is no call between the two steps, so
 no interrupt can separate them. The driver for threads removes the watch from `called` after it has woken the waiter.
-
-Compiled as `redlatch._c.quorum.waiting.watches`, too (see `redlatch._c`).
 """
 
 from __future__ import annotations
@@ -69,7 +67,6 @@ class Watch(Ballot):
 
 
 def new_watch(quorum: Quorum, command: Command, until_ns: int) -> Watch:
-    """Return a watch of all masters; `command` asks about a key."""
     watch: Watch = Watch.__new__(Watch)
     watch._begin(command, quorum.size, quorum.majority, until_ns)
     return watch
@@ -82,7 +79,6 @@ class Watches:
         called: receives each watch that is decided here; the driver wakes its waiter.
 
     Attributes:
-        by_key: the watches on each key.
         held: the watched keys of held locks; None until there are any (see `key_watch`).
         polls: whether waiters poll, because fewer masters than a quorum push changes.
     """
@@ -96,7 +92,6 @@ class Watches:
         self.polls = False
 
     def add(self, key: bytes, watch: Watch) -> None:
-        """Add a watch on a key."""
         while True:
             watches = self.by_key.setdefault(key, [])
             watches.append(watch)
@@ -105,7 +100,6 @@ class Watches:
                 return
 
     def remove(self, key: bytes, watch: Watch) -> None:
-        """Remove a watch, if it is still there."""
         watches = self.by_key.get(key)
         if watches is not None and watch in watches:
             watches.remove(watch)
