@@ -1,8 +1,8 @@
 """A bridge: a thread that answers the commands of one connection, for a server that does not speak our commands.
 
-The engine sees a connection to a server of Redis. The other end of the socket is held by a thread, which translates
-each command for a backend, in order. So locks on a database, or on a server without scripts, have the same algorithm,
-the same queues and the same limits of time as all others. A call that hangs in the backend is a silent master.
+The engine sees a connection to a Redis server. The thread at the other end of the socket translates each command for a
+backend, in order. So locks on a database, or on a server without scripts, use the same algorithm, queues and time
+limits as all others. A call that hangs in the backend is a silent master.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _closed_at_fork: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
 def close_at_fork(sock: socket.socket) -> None:
-    """Have a socket of a bridge closed in every child that is forked off: the child has no thread that would do it."""
+    """Close a bridge's socket in every forked child: the child has no thread that would do it."""
     _closed_at_fork.add(sock)
 
 
@@ -46,7 +46,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Backend(Protocol):
-    """What a bridge leads to. Only the thread of the bridge calls it."""
+    """The server or database behind a bridge. Only the bridge's thread calls it."""
 
     def answers(self, commands: list[list[bytes]]) -> Iterable[bytes]:
         """Perform the commands that have come, in order; yield the replies, in RESP, as soon as each is there.
@@ -56,7 +56,7 @@ class Backend(Protocol):
         """
 
     def wait(self, sock: socket.socket) -> None:
-        """Return when a command is there to read, or when a change was heard of.
+        """Return when a command can be read, or a change has come.
 
         Raises:
             BackendLost: the backend cannot be used any more.
@@ -77,7 +77,7 @@ class BackendLost(Exception):
 
     Args:
         voids: whether locks may have been lost with it.
-        breaks: whether the connection to it broke. If not, its answer made no sense.
+        breaks: whether the connection to it broke; otherwise its answer was malformed.
     """
 
     def __init__(self, message: str, voids: bool = False, breaks: bool = False) -> None:
@@ -115,7 +115,7 @@ class _Bridge(Generic[AnyBackend]):
         # The engine's end, too: a fork may come before the engine has it, and a copy would keep this bridge alive.
         close_at_fork(self._ours)
         close_at_fork(self._theirs)
-        # Whether the engine waits for replies to the commands that were read last.
+        # True while the engine waits for replies to the commands that were read last.
         self._answering = False
         self._made: queue.SimpleQueue[AnyBackend | BaseException] = queue.SimpleQueue()
 
@@ -154,7 +154,7 @@ class _Bridge(Generic[AnyBackend]):
             self._end(backend)
 
     def _say_why(self, error: Exception, word: str) -> None:
-        """Tell the engine why the connection ends, if it waits for a reply. It knows no reply without a command."""
+        """Send the engine the reason for the end, if it waits for a reply: it accepts no reply without a command."""
         if self._answering:
             self._send(b"-%b %b\r\n" % (word.encode(), _line(error)))
         else:
@@ -175,7 +175,6 @@ class _Bridge(Generic[AnyBackend]):
         self._theirs.close()
 
     def _serve(self, backend: AnyBackend) -> None:
-        """Answer commands until the engine closes the connection."""
         reader = Reader(notEnoughData=_INCOMPLETE)
         while True:
             backend.wait(self._theirs)
@@ -195,7 +194,7 @@ class _Bridge(Generic[AnyBackend]):
             self._answering = bool(commands)
             for reply in backend.answers(commands):
                 self._send(reply)
-                # Behind the reply: the command may have begun to watch the key, and the engine knows that by the reply.
+                # After the reply, which shows the engine that the command watches the key.
                 self._push(backend)
             self._answering = False
 
@@ -214,10 +213,8 @@ class _Bridge(Generic[AnyBackend]):
 
 
 def failure(error: BaseException) -> bytes:
-    """Return the reply to a command that has failed."""
     return b"-ERR %b\r\n" % _line(error)
 
 
 def _line(error: BaseException) -> bytes:
-    """Return the text of an error on one line."""
     return " ".join(str(error).split()).encode(errors="replace")

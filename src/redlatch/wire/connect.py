@@ -1,7 +1,7 @@
 """Dialling: connect to a master and shake hands in one round trip; try again with back-off while the master is down.
 
-Dialling blocks. Both faces do it in short-lived threads, off the hot path. Its result is a non-blocking
-socket and what is known of the server.
+Dialling blocks, so both drivers do it in short-lived threads. The result is a non-blocking socket and the server's
+traits.
 """
 
 from __future__ import annotations
@@ -43,9 +43,8 @@ CLIENT_NAME = b"redlatch"
 # longest is one second, so that a master is in use again about a second after it is back.
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 
-# For so many seconds after a connection broke, the longest pause is shorter. A master that restarts is mostly back by
-# then. The sooner it is read, the sooner the others have said which ttl is in use. If one of them goes before, nobody
-# can say it any more.
+# For SOON seconds after a connection broke, the longest pause is shorter. A restarted master is usually back by then,
+# and the guard must learn from the other masters which ttl is in use before one of them fails.
 SOON, LONGEST_PAUSE_SOON = 3.0, 0.15
 
 
@@ -296,7 +295,7 @@ class Dialler:
                 _release(pause)
 
     def hurry(self, index: int) -> None:
-        """Have master `index` dialled now, if it is being dialled: there is news of it."""
+        """End the pause before the next try with master `index`, because there is news of it."""
         for dialled, pause in list(self._pauses):
             if dialled == index:
                 _release(pause)

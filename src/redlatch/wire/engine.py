@@ -8,33 +8,26 @@ The way of a command:
     driver wakes its waiter.
 
 Rules:
-  * The replies of one connection come in the order of its commands. So each `Link` keeps the ballots that wait for a
-    reply in a FIFO. A reply always belongs to the oldest ballot, even if no caller waits for that ballot any more.
-    Hence no reply is ever counted for another command.
+  * The replies of one connection come in the order of its commands. So each `Link` keeps a FIFO of the ballots that
+    wait for a reply, and a reply always belongs to the oldest one, even if no caller waits for that one any more. No
+    reply is ever counted for another command.
   * Any unexpected reply closes the connection: a reply of another type, more replies than commands, or bytes that are
-    not RESP. The open votes of the link become failed votes, never a yes or a no.
+    not RESP. The open votes of the link then count as failed, never as yes or no.
   * The only accepted push is the invalidation of a tracked key, or of all keys. Any other push closes the connection.
   * A link may have a monitor, which the guard provides. Once a second, the engine then sends a pulse ahead of a command
     that acquires or extends, and gives the reply to the monitor. If the monitor objects to the reply, or to a push that
     the master was flushed, the engine closes the connection before it counts the votes that follow.
   * With monitors, a vote that gives a key a ttl counts only if the master had stored this ttl before the first byte of
     the attempt left for any master. Until enough masters have stored it, the ballot is held (see `horizon`).
-  * Attempts, releases and looks do not wait for a master that is silent (see `silence`).
-  * After a quorum has extended a lock, its key is set again on each master that has answered that it lacks the key (see
-    `quorum.repair`).
-  * A release is never forgotten. A link owes a release if the connection broke before the reply came, or if the release
-    came while the link was down. The link sends it first on its next connection. If there is no next connection, the
-    ttl of the key bounds the wait. A master that has obeyed one copy of a release says "no" to the next one, so the
-    ballot and the command note where that may have happened (`unsent`, `tried`; see `quorum.outcome.refusers`).
-  * An exception may leave an operation half done: in pure Python, Ctrl-C can strike anywhere. `torn` then stays set.
-    The next operation, or `recover`, closes every connection, since the FIFOs can no longer be trusted. So the engine
-    deals with each item first and forgets it afterwards; at worst it does something twice.
-
-This file runs as it stands, and compiled as `redlatch._c.wire.engine` with the types of
-`ext/redlatch/_c/wire/engine.pxd`. The engine uses these members of a command (`votes.commands`): `yes`, `no`,
-`yes_line`, `meaning`, `payload`, `releases`, `token`, `since_ns`, `ttl_ms`, `undo`, `expects`, `again` and `repair`.
-
-Only the engine changes the FIFO of a link.
+  * Attempts, releases and looks do not wait for a silent master (see `silence`).
+  * After a quorum has extended a lock, its key is set again on each master that lacks it (see `quorum.repair`).
+  * A release is never forgotten. A link owes a release if the connection broke before the reply came, or if the link
+    was down when the release came. It sends the release first on its next connection; without one, the ttl ends the
+    key. A master that has obeyed one copy says "no" to the next one, so the ballot and the command record where that
+    may have happened (`unsent`, `tried`; see `quorum.outcome.refusers`).
+  * An exception may leave an operation half done: in pure Python, Ctrl-C can strike anywhere. `torn` then stays set,
+    and the next operation, or `recover`, closes every connection, since the FIFOs can no longer be trusted. So the
+    engine deals with each item first and forgets it afterwards; at worst it does something twice.
 """
 
 from __future__ import annotations
@@ -55,9 +48,9 @@ from .link import Link
 from .silence import Silence
 
 # Above MAX_PENDING outstanding replies, or MAX_UNSENT unsent bytes, a master must answer MAX_PENDING / LEAST_SHARE
-# commands (or all outstanding ones) within each STALL_NS: 65,536 / 16 = 4,096 replies a second. Else its connection is
-# closed. A master that accepts commands and answers hardly any must not fill the memory of the process. A master that
-# is only busy may owe more.
+# commands (or all outstanding ones) within each STALL_NS: 65,536 / 16 = 4,096 replies a second. Otherwise its
+# connection is closed: a master that accepts commands and answers hardly any must not fill the memory of the process. A
+# master that is only busy may owe more.
 MAX_PENDING = 65536
 MAX_UNSENT = 4 << 20
 STALL_NS = 1_000_000_000
@@ -105,14 +98,11 @@ class Fleet:
     Args:
         addresses: the address of each master, without credentials.
         quorum: the number of masters that must agree.
-        clock: the clock of all deadlines.
         guarded: whether every link has a monitor.
         room: for how many links there must be room, because another list of masters may follow (see `replace`).
 
     Attributes:
         wires: the sockets, by the index of the link.
-        links: the links.
-        size: the number of links.
         decided: the ballots with a waiter that were decided since the driver last looked.
         lost: the refused releases without a waiter. Their locks may have been lost before.
         fallen: (link, its socket or None) of each link that broke since the driver last looked.
@@ -126,7 +116,7 @@ class Fleet:
         raised_ns: since when, in nanoseconds since boot.
         replaced_ns: when the masters were replaced by others; -1 if they never were.
         held: the ballots that wait until a quorum of links covers their ttl, in their order.
-        stirs_held: whether a link has changed, so that held ballots may go on.
+        stirs_held: whether a link has changed, so that held ballots may be sent.
     """
 
     def __init__(self, addresses: list[str], quorum: int, clock: Clock, guarded: bool = False, room: int = 0) -> None:
@@ -215,8 +205,8 @@ class Fleet:
             ballot.unsent |= 1 << link.index
             link.parked.append(ballot)
         else:
-            # Drop all parked ballots, not only this one. Else a parked SET would be sent later without the release that
-            # found no room.
+            # Drop all parked ballots. Otherwise a parked SET would be sent later without the release that found no
+            # room.
             if link.dialling:
                 link.cause = TimeoutError("too many commands wait for a connection to the master")
                 self._unpark(link)
@@ -272,10 +262,8 @@ class Fleet:
         """Take over a connection after its handshake; stage the releases that the link owes, then the parked commands.
 
         Args:
-            index: the index of the link.
             sock: the connected, non-blocking socket.
             traits: the results of the handshake.
-            dialect: the dialect of the server.
             monitor: the guard's monitor of the master. None if the fleet is not guarded; in a guarded fleet, the link
                 then never votes on a ttl. Its `pulse` returns the arguments of the pulse, and `horizon_ms` is the
                 horizon that the handshake has read. Its `answered` takes the replies and its `flushed` takes flushes;
@@ -302,7 +290,7 @@ class Fleet:
             if link.parked[0] not in waited:
                 self._send_late(link, link.parked[0])
             link.parked.popleft()
-        # Many commands may have waited for the connection. That does not mean that the master has stopped.
+        # Many commands may have waited for the connection. The master has not stopped because of that.
         link.full_at = -1
         if monitor is not None:
             self._raise(link, link.pulse.wanted_ms)
@@ -328,7 +316,7 @@ class Fleet:
         return waited
 
     def _send_late(self, link: Link, ballot: Ballot) -> None:
-        """Send a ballot that has waited for the connection. Note it of a release: its caller may not wait any more."""
+        """Send a ballot that has waited for the connection. A release records this: its caller may no longer wait."""
         if ballot.command.releases:
             bit = 1 << link.index
             ballot.unsent = ballot.unsent & ~bit | ~ballot.command.tried & bit
@@ -357,7 +345,7 @@ class Fleet:
         self._end()
 
     def replace(self, addresses: list[str], quorum: int, cause: BaseException) -> None:
-        """Go over to other masters. All commands under way fail, also those that were made before and come later.
+        """Switch to other masters. All commands under way fail, including those that were made before and come later.
 
         Args:
             addresses, quorum: those of the new masters, of which none is connected.
@@ -399,7 +387,7 @@ class Fleet:
         self.torn = True
 
     def _end(self) -> None:
-        """End an operation; then let held ballots go on."""
+        """End an operation; then submit held ballots again."""
         self.torn = False
         if self.stirs_held:
             self._resume_held()
@@ -424,7 +412,6 @@ class Fleet:
             self.fail_unsubmitted(ballot.behind)
 
     def _fail_missing(self, ballot: Ballot, cause: BaseException) -> None:
-        """Count all missing votes on a ballot as failed."""
         asked = [link.index for link in self.links if ballot.asked >> link.index & 1]
         ballot.causes = dict.fromkeys(asked, cause) | (ballot.causes or {})
         ballot.failed += ballot.missing()
@@ -435,7 +422,6 @@ class Fleet:
         return bool(sum([link.up and link.traits.tracking for link in self.links]) >= self.quorum)
 
     def unanswered(self) -> bool:
-        """Return whether any reply has not come yet."""
         for link in self.links:
             if link.owing():
                 return True
@@ -500,7 +486,6 @@ class Fleet:
         self.silence.forget(now_ns)
 
     def _full(self, link: Link) -> bool:
-        """Return whether a link is above its limit."""
         # As `Link.owing`, without a call.
         owing = len(link.pending) - link.head
         return owing > self.max_pending or self.wires.unsent(link.index) > self.max_unsent
@@ -592,7 +577,7 @@ class Fleet:
         if late:
             self.held[ballot] = None
             return True
-        # What the links have stored until now counts.
+        # The ttl that the links have stored until now counts.
         command.since_ns = now
         # A link that was made since the attempt began has sent no pulse, and only a pulse renews the life of a marker.
         if now >= self.pulse_ns:
@@ -633,8 +618,8 @@ class Fleet:
         for ballot in list(self.held):
             if 0 < ballot.until_ns <= now and not ballot.decided:
                 self.record_silent(ballot)
-            # An interrupt after this line loses the ballot, and its submitter waits until its time is over. Else the
-            # ballot might be sent twice, and one master might have two votes.
+            # An interrupt after this line loses the ballot, and its submitter waits until its time is over. Otherwise
+            # the ballot might be sent twice, and one master might have two votes.
             del self.held[ballot]
             if not ballot.decided and not 0 < ballot.until_ns <= now:
                 self.submit(ballot)
@@ -659,7 +644,7 @@ class Fleet:
         link.pending.append(ballot)
 
     def _take(self, link: Link, data: Any) -> None:
-        """Take the received bytes of a link, or the exception that broke it."""
+        """Count the received bytes of a link, or drop it for the exception that broke it."""
         if link.suspected:
             self.silence.trust(link)
         self._feed(link, data)
@@ -812,7 +797,6 @@ class Fleet:
         ballot.command.tried &= ~(ballot.unsent & 1 << index)
 
     def _count_answer(self, link: Link, ballot: Ballot, reply: Any) -> None:
-        """Count a reply that is kept."""
         ballot.count_answer(link.index, reply, link.traits.tracking)
         self._tally(ballot)
         # The vote has come after those of a quorum.
@@ -834,7 +818,7 @@ class Fleet:
             text = ballot.command.again().payload(FULL_TEXT)
             other = text != ballot.command.payload(BY_SHA)
             if other and link.has_undone(ballot.command):
-                # From now on scripts are sent in full. Else the script could be missing at every attempt.
+                # From now on scripts are sent in full. Otherwise the script could be missing at every attempt.
                 if link.dialect != FULL_TEXT:
                     link.dialect, link.full_from = FULL_TEXT, link.cut + len(link.pending)
             elif other:

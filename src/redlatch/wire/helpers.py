@@ -1,8 +1,8 @@
 """Start helper threads: no other module does.
 
-In CPython 3.11 a new thread has the identity of the thread that starts it for a moment. An exception that is set into
-that one meanwhile (`PyThreadState_SetAsyncExc`, as for the time limit of a dramatiq task) is raised in the new thread,
-at its first bytecode, where no `try` catches it. So a thread reports that it runs, and is started again if it does not.
+In CPython 3.11 a new thread has the identity of its starter for a moment. An exception that is set into the starter
+meanwhile (`PyThreadState_SetAsyncExc`, as for the time limit of a dramatiq task) is raised in the new thread at its
+first bytecode, where no `try` catches it. So a thread reports that it runs, and is started again if it does not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FIRST_PATIENCE, LONGEST_PATIENCE = 0.05, 1.0
 
 
 class _Helper:
-    """Some work, and the first of the threads that were started for it does it."""
+    """Some work. The first thread that was started for it does it."""
 
     def __init__(self, name: str, work: Callable[..., object], args: tuple[Any, ...]) -> None:
         self._name = name
@@ -43,7 +43,7 @@ def start_thread(name: str, work: Callable[..., object], *args: Any) -> None:
     After an interrupt, the thread may run or not. So the caller must be able to repeat the call.
 
     Args:
-        name: what the kernel shows, behind "redlatch-": 6 bytes at most.
+        name: the thread's name after "redlatch-": 6 bytes at most.
 
     Raises:
         RuntimeError: no thread can start.

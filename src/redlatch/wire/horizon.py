@@ -30,12 +30,10 @@ class Coverage(NamedTuple):
 
 
 def stores(link: Any, ttl_ms: int) -> bool:
-    """Return whether a link has stored a ttl."""
     return bool(link.up and link.horizon_ms >= ttl_ms)
 
 
 def covers(link: Any, ttl_ms: int, since_ns: int) -> bool:
-    """Return whether a link had stored a ttl before a time."""
     return stores(link, ttl_ms) and bool(link.raised_ns <= since_ns)
 
 
@@ -62,7 +60,6 @@ def coverage(links: list[Any], ttl_ms: int, since_ns: int) -> Coverage:
 
 
 def uncovered(link: Any, command: Any) -> BaseException:
-    """Return why a link may not vote on the ttl of a command."""
     cause = refusal(link, command.ttl_ms)
     if cause is not None:
         return cause

@@ -1,8 +1,8 @@
 """Limits for the replies to a handshake, checked before the parser sees them.
 
-hiredis trusts every length. It allocates a list as long as the header of an array says, before any element has come:
-eight gigabytes for fourteen bytes. After the handshake, no reply with a length reaches the parser (see `engine`). Only
-the bridge to a server without scripts parses some: the same limits count there for each batch of commands.
+hiredis trusts every length: it allocates a list as long as the header of an array says, before any element has come.
+Fourteen bytes can cost eight gigabytes. After the handshake, no reply with a length reaches the parser (see `engine`).
+Only the bridge to a server without scripts parses some; there these limits count for each batch of commands.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Limits:
         self._line = b""
 
     def forgive(self) -> None:
-        """Begin to count anew: the replies so far were taken."""
+        """Reset the counts, because the replies so far were taken."""
         self._bytes = self._elements = 0
 
     def check(self, data: bytes) -> None:

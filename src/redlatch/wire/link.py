@@ -1,7 +1,4 @@
-"""The link to one master: its connection, its FIFO of ballots, and the releases that it owes.
-
-Compiled as `redlatch._c.wire.link`, too (see `redlatch._c`).
-"""
+"""The link to one master: its connection, its FIFO of ballots, and the releases that it owes."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import Any
 from ..votes.ballot import Ballot
 from ..votes.commands import FULL_TEXT, Command
 
-# After a quorum has voted, a missing master has at least this long to vote. Then it is suspected (see `silence`).
+# See `silence.SILENT_ROUNDS`.
 SILENT_NS = 10_000_000
 
 
@@ -21,10 +18,8 @@ class Link:
     All times are nanoseconds since boot.
 
     Attributes:
-        index: the index of the master.
         address: the address of the master, without credentials.
         up: whether the link is connected. A link that is neither up nor being dialled votes "failed" at once.
-        dialling: whether a connection is being made.
         reader: the hiredis parser of the connection.
         tail: the beginning of a line whose end has not come yet.
         pending: the ballots in the order of the sent commands. The entries before `head` are None.
@@ -34,7 +29,6 @@ class Link:
         parked: the ballots that came while the connection was being made.
         owed: the ballots on releases whose outcome is unknown, by key and token. Locks may share a chosen token.
         traits: the results of the handshake, such as run_id and version.
-        dialect: the dialect of the server.
         full_from: the number of the first command that was sent in full after scripts turned out to be missing, or -1.
         cause: why the link was down last, or None if it never was.
         adopted_ns: when the present connection, or the last one, was adopted; -1 if there was none.
@@ -47,7 +41,6 @@ class Link:
         raising: the last pulse that asked it to store a higher horizon, until its answer comes; or None.
         suspected: whether ballots no longer wait for the votes of the master.
         missing_vote: the number of the command whose vote was missing at the suspicion; -1 after the vote has come.
-        suspected_ns: when the master was suspected.
         late_ns: the delay of its last late vote; 0 if it came so late that the master must have stopped.
         silent_ns: the shortest silence that makes the master suspected.
         full_at: the number of replies that must have come by `full_ns` + STALL_NS while the link is above its limit. A
@@ -90,11 +83,9 @@ class Link:
         return f"<Link {self.address} {'up' if self.up else 'dialling' if self.dialling else 'down'}>"
 
     def owing(self) -> int:
-        """Count the replies that have not come yet."""
         return len(self.pending) - self.head
 
     def advance(self) -> None:
-        """Remove the oldest ballot, because its reply has come."""
         # This comes first: after an interrupt between the two lines there is still a ballot at the head.
         self.head += 1
         self.pending[self.head - 1] = None
@@ -120,7 +111,6 @@ class Link:
         return any([sent.releases and sent.token == command.token and sent.key == command.key for sent in since])
 
     def waits_for(self, ballot: Ballot) -> bool:
-        """Return whether the vote of this master on a ballot is missing."""
         return ballot in self.pending[self.head :] or ballot in self.parked
 
     def unexpected(self, reply: Any, what: str = "") -> ConnectionError:

@@ -60,7 +60,7 @@ def uses_scripts(talk: Talk, mode: Scripts, address: str, prepared: list[Any]) -
     Args:
         talk: to ask more, if scripts are refused.
         mode: see `Client`.
-        address: of the server, for errors.
+        address: the address of the server, for errors.
         prepared: the replies to the commands of `preparing`.
 
     Raises:
@@ -89,7 +89,7 @@ def uses_scripts(talk: Talk, mode: Scripts, address: str, prepared: list[Any]) -
 
 
 def refuses_eval(mode: Scripts, prepared: list[Any]) -> bool:
-    """Return whether EVAL is refused, perhaps although EVALSHA works; or is not to be used."""
+    """Return whether EVAL is refused (EVALSHA may still work) or must not be used."""
     return mode == "watch" or _refusal(prepared[-1:]) is not None
 
 

@@ -1,6 +1,6 @@
 """The backend of a bridge for a server that refuses scripts: commands pass, and calls of scripts become transactions.
 
-The bridge has a connection to the server of its own, so nothing disturbs a WATCH. Commands that are no scripts leave
+The bridge has its own connection to the server, so nothing disturbs a WATCH. Commands that call no script leave
 together, and their replies come back unchanged. A transaction takes two round trips, and the commands behind it wait;
 calls that wait behind each other share one. Pushes of the server keep their place among the replies.
 """
@@ -29,18 +29,18 @@ from .transactions import FAMILY, SCRIPT_RIGHTS, Line, Steps, TouchedTooOften, W
 NEEDS, TOUCHED = "NEEDSSCRIPTS", "TOUCHED"
 OWN = ENDS, BREAKS, NEEDS, TOUCHED
 
-# Why a lock of the family cannot be had from such a master, and what to do.
+# The error for a lock of the family on such a master, with the remedy.
 NEEDED = (
     f"it runs no scripts for this user, and {FAMILY} need them; give the user the rights {SCRIPT_RIGHTS}, or use plain "
     "and fenced locks"
 )
 
-# How many commands leave together. The replies to so many stay far below the limits of a handshake, which count here
-# for each batch.
+# The most commands that leave together. Their replies stay far below the limits of a handshake, which apply to each
+# batch.
 TOGETHER = 128
 
-# How long a silent server may delay the end of a bridge whose client has closed the connection, in milliseconds.
-# Meanwhile the last releases may still be answered.
+# Milliseconds for which a silent server may delay the end of a bridge after the client has closed the connection. The
+# last releases may still be answered in this time.
 LINGER_MS = 1000
 
 _ROOM = 65536
@@ -49,7 +49,7 @@ _WOULD_BLOCK = BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError
 
 
 class TraitsWithoutScripts(Traits):
-    """What is known of a server that refuses scripts."""
+    """The traits of a server that refuses scripts."""
 
     scripts = False
 
@@ -77,7 +77,7 @@ class Transactor:
 
     Args:
         sock: the connection to the server, after its handshake; it belongs to the backend from now on.
-        address: of the server, for errors.
+        address: the address of the server, for errors.
     """
 
     def __init__(self, sock: socket.socket, address: str) -> None:
@@ -86,7 +86,7 @@ class Transactor:
         self._reader = Reader(notEnoughData=_NOTHING, replyError=ErrorReply)
         self._limits = Limits()
         self._changed: list[bytes | None] = []
-        # What to wait for while no command has come, and while the server owes a reply.
+        # One poll is used while no command has come, the other while the server owes a reply.
         self._idle, self._busy = select.poll(), select.poll()
         self._idle.register(sock, select.POLLIN)
         self._busy.register(sock, select.POLLIN)
@@ -105,7 +105,7 @@ class Transactor:
             # Only the end of the connection is reported.
             self._busy.register(sock, 0)
         ready = [descriptor for descriptor, _ in self._idle.poll()]
-        # First the server: a flush must be heard before the votes that follow.
+        # The server first: a flush must be reported before the votes that follow.
         if self._sock.fileno() in ready:
             self._limits.forgive()
             self._receive()
@@ -200,7 +200,6 @@ class Transactor:
             self._busy.modify(server, select.POLLIN)
 
     def _receive(self) -> None:
-        """Feed the parser with what the server has sent."""
         while True:
             try:
                 data = self._sock.recv(_ROOM)

@@ -1,7 +1,7 @@
 """Ask the sentinels of a group where its master is.
 
 All of them are asked at once. A majority of those listed must name the same address. A sentinel that is cut off from
-the others names a former master until it hears of the switch; alone it convinces nobody. The handshake then finds out
+the others names a former master until it learns of the switch; alone it is no majority. The handshake then finds out
 whether the server at that address is a master.
 Source: https://redis.io/docs/latest/develop/reference/sentinel-clients/
 """
@@ -29,8 +29,8 @@ TIMEOUT = 1.0
 # fail-over. The client soon asks again.
 DISPUTE = 0.3
 
-# Seconds for which the rest of the sentinels is waited for after a majority has agreed. The next question could not ask
-# them while this one has not ended.
+# Seconds to wait for the other sentinels after a majority has agreed: a sentinel whose question has not ended is not
+# asked again.
 GRACE = 0.05
 
 # The longest part of a sentinel's error that the error of a client repeats.
@@ -40,7 +40,7 @@ _HOST = re.compile(r"[\w.:%-]{1,255}", re.ASCII)
 
 
 class Answer(NamedTuple):
-    """Where a sentinel says that the master is, and by which configuration.
+    """A sentinel's answer: the address of the master, and the epoch of its configuration.
 
     Args:
         epoch: the number of the configuration, for messages only. It grows with each fail-over.
@@ -88,7 +88,6 @@ def address_in(group: Group, host: Any, port: Any) -> Address:
 
 
 def login_to(sentinel: Server) -> list[bytes]:
-    """Return the command that logs in to a sentinel, if it needs one."""
     credentials = sentinel.credentials()
     return [pack(b"AUTH", *credentials)] if credentials else []
 
@@ -126,11 +125,10 @@ def _agreed(group: Group, answers: dict[int, Outcome]) -> Address | None:
     """Return the address that a majority of the listed sentinels names; None without a majority.
 
     The config-epoch of the answers does not count. Two majorities share a sentinel, so only one address can have one.
-    If a larger epoch in another answer were a veto, one wrong sentinel could keep all clients out for good. The veto
-    would help only at the end of a fail-over, while the majority still names the former master. Then the former master
-    is dead and refuses the connection, or is a replica by now, which its role in the handshake says. Or it is cut off
-    from the sentinels, and then clients that are connected to it use it, too: `min-replicas-to-write` is the remedy. In
-    a list of several masters, the guard keeps the promoted replica out meanwhile.
+    If a larger epoch were a veto, one wrong sentinel could keep all clients out for good. The veto would help only at
+    the end of a fail-over, while the majority still names the former master. That master is then dead, or a replica,
+    which the handshake finds. Or it is cut off from the sentinels, and connected clients use it, too: the remedy is
+    `min-replicas-to-write`. In a list of several masters, the guard keeps the promoted replica out meanwhile.
     """
     named = Counter([answer.address for answer in answers.values() if isinstance(answer, Answer)])
     return next((address for address, count in named.items() if count >= group.majority), None)
@@ -145,7 +143,6 @@ def _described(answer: Outcome | None) -> str:
 
 
 def _ask(group: Group, index: int, unanswered: set[int], came: SimpleQueue[tuple[int, Outcome]]) -> None:
-    """Ask one sentinel; in a thread of its own."""
     try:
         came.put((index, _answer_of(group, group.sentinels[index])))
     except Exception as error:

@@ -23,7 +23,6 @@ def runs(commands: list[Words], most: int) -> Iterator[tuple[list[Words], Steps 
     """Divide commands into runs, in their order.
 
     Args:
-        commands: any commands.
         most: how many of them a run has at most.
 
     Yields:
@@ -31,7 +30,8 @@ def runs(commands: list[Words], most: int) -> Iterator[tuple[list[Words], Steps 
         transaction: the server knows the commands.
     """
     run: list[Words] = []
-    keys: set[bytes] = set()  # those of the run
+    # The keys of the run.
+    keys: set[bytes] = set()
     for words in commands:
         mine = _keys_of(words)
         # Commands that the server knows go together, and calls with different keys.
@@ -55,7 +55,6 @@ def _performing(run: list[Words]) -> Steps | None:
 
 
 def _all(calls: list[Words]) -> Steps:
-    """Perform calls, together if possible; return the reply to each."""
     if len(calls) > 1:
         shared = yield from _together(calls)
         if shared is not None:
@@ -67,7 +66,7 @@ def _all(calls: list[Words]) -> Steps:
 
 
 def _together(calls: list[Words]) -> Part[list[Reply] | None]:
-    """Perform calls with different keys in one transaction; return None if it has changed nothing."""
+    """Perform calls with different keys in one transaction; return None if it changed nothing: each then runs alone."""
     tries = [TRY[words[1]](*words[3:]) for words in calls]
     begins = [next(each) for each in tries]
     keys = [key for begin in begins for key in begin[0][1:]]
@@ -87,7 +86,6 @@ def _together(calls: list[Words]) -> Part[list[Reply] | None]:
             for each, begin in zip(tries, begins, strict=True)
         ]
     except Failed:
-        # The reply made no sense; the transaction of that call reports it.
         yield [[b"DISCARD"]]
         return None
     changes = [[] if change == [[b"DISCARD"]] else change[:-1] for change in given]

@@ -4,8 +4,6 @@ A master is suspected if a quorum has voted without it and it then stays silent 
 time. Attempts, releases and looks no longer wait for its vote. Commands still go to it. Its next byte, or its next
 connection, ends the suspicion. A master that is only far away answers soon after each suspicion. From its second such
 answer on, attempts wait for that master as long as it needs, so that its vote counts.
-
-Compiled as `redlatch._c.wire.silence`, too (see `redlatch._c`).
 """
 
 from __future__ import annotations
@@ -25,10 +23,6 @@ FAR_NS = 250_000_000
 
 class Silence:
     """The suspected links of a fleet, and the ballots that wait for links which may be silent.
-
-    Args:
-        links: the links of the fleet.
-        clock: the clock of all deadlines.
 
     Attributes:
         suspects: the number of suspected links.

@@ -1,8 +1,8 @@
 """The subscription to `+switch-master` at one sentinel.
 
-A sentinel may be wrong, or send without end. So it is read in small pieces with a rest after each of them, whatever it
-sends: it costs little time and memory, and delays no other sentinel. Connecting may block for long, as in a look-up of
-a name. So it has a thread of its own.
+A sentinel may be wrong, or send without end. So it is read in small pieces with a rest after each, which bounds the
+time and memory that it costs and delays no other sentinel. Connecting may block for long, as in a DNS look-up, so it
+has a thread of its own.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ PAUSE = 1.0
 # bytes is that of the longest TLS record, so that no part of one stays behind where poll() does not see it.
 PIECE, REST = 16384, 0.05
 
-# How often one sentinel can make the thread ask all of them: so many times at once, and then once in so many seconds.
+# One sentinel can make the thread ask all of them BURST times at once, and then once in PERIOD seconds.
 BURST, PERIOD = 4, 1.0
 
 _NOTHING = object()
 
 
 class Allowance:
-    """How often something may be done: BURST times at once, and then once in PERIOD seconds.
+    """A limit of BURST times at once, and then once in PERIOD seconds.
 
     Attributes:
         due: when it may be done next, by `talk.seconds`.
@@ -59,15 +59,11 @@ class Allowance:
         self.due = -math.inf
 
     def spend(self, now: float) -> None:
-        """Record that it is done."""
         self.due = max(self.due, now - (BURST - 1) * PERIOD) + PERIOD
 
 
 class Subscribing:
     """A thread that connects to one sentinel and subscribes. It ends when the network lets it.
-
-    Args:
-        sentinel: the sentinel.
 
     Attributes:
         done: a socket that can be read as soon as the thread is ready.
@@ -153,8 +149,8 @@ class Subscription:
         subscribing: the thread that makes the connection, None if there is none.
         due: when something is to be done: connect, ask for a sign of life, or close. By `talk.seconds`.
         rests: until when it must not be read.
-        news: whether it is a reason to ask the sentinels: it has begun, or brought an announcement.
-        allowance: how often it may be the reason.
+        news: whether to ask the sentinels: the subscription has begun, or brought an announcement.
+        allowance: limits how often it may cause that.
     """
 
     def __init__(self, sentinel: Server) -> None:
@@ -170,7 +166,6 @@ class Subscription:
         self._limits: Limits
 
     def attend(self, now: float) -> None:
-        """Do what is due."""
         if now < self.due:
             return
         if self.sock is None:
@@ -200,7 +195,6 @@ class Subscription:
         return came
 
     def close(self) -> None:
-        """Close the connection, if there is one or will be one."""
         subscribing, self.subscribing = self.subscribing, None
         if subscribing is not None:
             subscribing.abandon()
@@ -238,7 +232,6 @@ class Subscription:
         self.due = seconds() + SILENCE
 
     def _try(self, use: Callable[[socket.socket], None]) -> None:
-        """Use the socket; close it if that fails."""
         if self.sock is not None:
             try:
                 use(self.sock)

@@ -1,12 +1,12 @@
 """Listen to the sentinels of a group: they announce at once that another server is the master (`+switch-master`).
 
-Without it a client would notice only when its connection to the former master breaks, which a stopped or cut off server
-does not do. One thread for each group listens to all of its sentinels, from the first use of the client until its end.
-An announcement decides nothing, since one sentinel alone may be wrong. It only makes the thread ask all sentinels at
-once; what a majority of them names, the thread reports. In a fail-over, each sentinel announces the new master as soon
-as it knows of it. So the question after the announcement that completes the majority finds it. The thread also asks
-when a subscription begins, because an announcement may have been missed before. How often each sentinel can make it
-ask is limited.
+Without this, a client notices a new master only when its connection breaks, and the connection to a stopped server does
+not break. One thread for each group listens to all of its sentinels, from the first use of the client until its end.
+
+An announcement decides nothing, since one sentinel may be wrong. It makes the thread ask all sentinels and report the
+master that a majority names. Each sentinel announces the new master as soon as it knows of it, so the question after
+the announcement that completes the majority finds it. The thread also asks when a subscription begins, because it may
+have missed an announcement. The rate of questions is limited for each sentinel.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from .talk import seconds
 
 logger = logging.getLogger("redlatch")
 
-# Seconds until the sentinels are asked again after a question that no majority has answered. Also the seconds until the
-# thread goes on after an unexpected error.
+# Seconds until the sentinels are asked again after a question without a majority, and until the thread continues after
+# an unexpected error.
 PAUSE = 1.0
 
 
@@ -39,7 +39,7 @@ class Switch(NamedTuple):
     """The sentinels name a master of the group, by a majority.
 
     Args:
-        address: of the master.
+        address: the address of the master.
         moved: whether the majority named another one before.
     """
 
@@ -60,7 +60,7 @@ class SwitchListener:
         self._heard = heard
         self._subscriptions = [Subscription(sentinel) for sentinel in group.sentinels]
         self._unanswered: set[int] = set()
-        # When to ask again, because no majority has answered.
+        # The time of the next question, because no majority has answered.
         self._again = math.inf
         self._closed = False
         self._process = 0
@@ -144,7 +144,6 @@ class SwitchListener:
         return min([self._again, *[each.allowance.due for each in self._subscriptions if each.news]])
 
     def _ask(self) -> None:
-        """Ask all sentinels, and report the master that a majority names."""
         for subscription in self._subscriptions:
             if subscription.news:
                 subscription.news = False

@@ -37,7 +37,7 @@ class Talk:
     def __init__(self, sock: socket.socket, timeout: float) -> None:
         self.sock = sock
         self.until = seconds() + timeout
-        # How many of the next replies answer commands that carry credentials.
+        # The number of next replies that answer commands with credentials.
         self.logins = [0]
         self.reader = Reader(notEnoughData=_NOTHING, replyError=partial(_error_reply, self.logins))
         self.limits = Limits()

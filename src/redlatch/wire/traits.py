@@ -1,4 +1,4 @@
-"""What a handshake learns about a server, and the exceptions for errors from servers."""
+"""The traits of a server, from its handshake, and the exceptions for errors from servers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def described(reply: object) -> str:
 
 
 class Traits:
-    """What the handshake learned about a server.
+    """The traits of a server, from its handshake.
 
     Attributes:
         run_id: the server's own random name, new at every start.
@@ -67,7 +67,7 @@ class Traits:
             Only a bridge says so; for a server of Redis the guard decides.
         report: what the extension of the handshake returned; None without an extension.
         scripts: whether commands call scripts there (see `scriptless`).
-        reports_itself: whether the log already has what a service owner should know of this server, in its own words.
+        reports_itself: whether the log already describes this server to its owner.
     """
 
     reply_error, described = staticmethod(reply_error), staticmethod(described)

@@ -52,7 +52,7 @@ Steps = Generator[list[Words], list[Reply], Reply]
 Result = TypeVar("Result")
 Part = Generator[list[Words], list[Reply], Result]
 
-# How often a transaction begins anew because another client has touched its keys.
+# The most tries of a transaction whose keys other clients touch.
 TRIES = 32
 
 # A pulse renews a marker's life only if it has lost more than this, in milliseconds. So the pulses of many clients
@@ -62,7 +62,6 @@ FRESH_MS = 100
 # The rights that transactions need, beside those for the commands inside them.
 RIGHTS = "+watch +multi +exec +discard"
 
-# The rights that scripts need.
 SCRIPT_RIGHTS = "+eval +evalsha +script|load"
 
 # The families of locks that only scripts can perform, for errors.
@@ -93,7 +92,6 @@ def transaction_for(words: Words) -> Steps | None:
 
 
 def calls_script(words: Words) -> bool:
-    """Return whether a command calls a script."""
     return words[0] in (b"EVAL", b"EVALSHA")
 
 
@@ -148,7 +146,6 @@ def _execute(*commands: Words) -> Part[list[Reply] | None]:
 
 
 def _read(command: Words) -> Part[Reply]:
-    """Perform a single command."""
     [reply] = yield [command]
     if isinstance(reply, Exception):
         raise Failed(reply)
@@ -156,7 +153,6 @@ def _read(command: Words) -> Part[Reply]:
 
 
 def _number(reply: Reply) -> int:
-    """Return a number that the server has sent."""
     try:
         return int(reply)
     except (TypeError, ValueError):
@@ -195,7 +191,7 @@ def _extend(key: bytes, token: bytes, ttl_ms: bytes) -> Part[int | None]:
     if value != token:
         return (yield from _end(NO))
     shorter = _number(left) < int(ttl_ms)
-    # EXEC also without a change: between GET and PTTL another holder may have taken the key.
+    # EXEC even without a change: between GET and PTTL another holder may have taken the key.
     done = yield from _execute([b"PEXPIRE", key, ttl_ms] if shorter else [b"PTTL", key])
     if done is None:
         return None
@@ -273,8 +269,8 @@ def _pulse(key: bytes, identity: bytes, wanted_ms: bytes) -> Part[Line | int | N
 
 
 def _mark(key: bytes, old: bytes, new: bytes, kept_ms: bytes, made_us: bytes) -> Part[int | None]:
-    # The script refuses a late write. Here the check comes one round trip before the write; until EXEC nobody has
-    # touched the marker, and the server was not restarted, or EXEC does not write.
+    # The script refuses a late write. Here the check comes one round trip before the write; EXEC writes only if no
+    # client has touched the marker and the server was not restarted.
     clock, marker = yield from _begin([key], [b"TIME"], [b"GET", key])
     if _clock_us(clock) - int(made_us) > MARK_WITHIN_US or (marker or b"") != old:
         return (yield from _end(NO))
@@ -282,7 +278,7 @@ def _mark(key: bytes, old: bytes, new: bytes, kept_ms: bytes, made_us: bytes) ->
     return None if done is None else YES
 
 
-# By the SHA and the text of each script.
+# The transaction of each script, by the script's SHA and text.
 TRY: dict[bytes, Callable[..., Part[Any]]] = {
     word: make
     for script, make in (
