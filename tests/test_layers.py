@@ -248,6 +248,7 @@ SMALL = {
     "redlatch.drivers.standing": "only what a compiled driver looks up in every call",
     "redlatch.guard.alone": "a single master needs three actions of its own",
     "redlatch.lazy": "one function, which may not import anything else of ours",
+    "redlatch.votes.durations": "one class of two methods",
     "redlatch.votes.units": "constants, the interface of a clock and two formulas",
 }
 

@@ -1,4 +1,4 @@
-"""The votes on one command. Also compiled, as `redlatch._c.votes.ballot` (see `redlatch._c`)."""
+"""The votes on one command."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ class Ballot:
     A ballot is decided as soon as no further vote can change its result. Later votes are still counted.
 
     Attributes:
-        command: the command that the masters vote on.
         size: the number of masters that are asked.
         quorum: the number of masters that must vote yes.
         asked: a bit mask of the masters that are asked: bit i for master i, -1 for all.
         until_ns: when the submitter stops waiting, in nanoseconds since boot.
-        yes: the number of yes votes so far.
-        no: the number of no votes so far.
-        failed: the number of failed votes so far. A master without any vote is silent.
+        yes, no, failed: the votes of each kind so far. A master without any vote is silent.
         decided: whether the result is final.
         causes: the error of each failed vote, by the index of the master, or None.
         silent: the indexes of the masters that had not answered by `until_ns`.
@@ -145,8 +142,6 @@ class Ballot:
         """Count a reply that is kept: it is neither `command.yes` nor `command.no` (see `commands.KEPT`).
 
         Args:
-            index: the index of the master.
-            answer: its reply.
             pushes: whether the master will push a change of the key.
         """
         if self.command.meaning == TEXT:
@@ -161,7 +156,6 @@ class Ballot:
             self.answers[index] = answer
 
     def missing(self) -> int:
-        """Count the masters that have not answered."""
         return self.size - self.yes - self.no - self.failed - _undecided(self)
 
     def lone(self) -> bool:

@@ -1,9 +1,9 @@
-"""The bytes of every command (with `payloads`), and the vote that each reply to it means. No other module knows either.
+"""The bytes of every command (with `payloads`), and the vote that each reply means.
 
 The bytes depend on the dialect of the server. `DELIFEQ` (Valkey 9) and `DELEX .. IFEQ` (Redis 8.4) cost the server a
 quarter of a release by script. Every server runs the scripts, by SHA or in full.
 
-This is the only list of commands. Also compiled, as `redlatch._c.votes.commands` (see `redlatch._c`).
+This is the only list of commands.
 """
 
 from __future__ import annotations
@@ -75,8 +75,6 @@ class Command:
         yes_line: `yes` as a line of RESP.
         releases: whether the command is a release. A release must reach every master that may hold the key, even after
             a reconnect.
-        key: the key of the lock.
-        token: the token of the lease.
         since_ns: when the command was made, in nanoseconds since boot. For a release: when the first command with its
             token was made. No server knows the token earlier.
         ttl_ms: for how long a yes vote makes the key live, in milliseconds; 0 if it does not. Under a guard a master
@@ -190,7 +188,7 @@ class AcquireFenced(Command):
         return _call(ACQUIRE_FENCED, dialect, [self.key, self.key + COUNTER, self.token, ttl_ms, first, last])
 
     def expects(self, answer: int) -> bool:
-        # A nonsense counter would be written to the other masters, and end all fenced locks of this name.
+        # An absurd counter would be written to the other masters, and end all fenced locks of this name.
         return answer == self.first or -min(self.first + _FURTHEST, _EXACT) <= answer <= 0
 
     def undo(self) -> Command | None:
@@ -236,7 +234,6 @@ class Release(Command):
 
 
 def new_release(key: bytes, token: bytes, since_ns: int) -> Release:
-    """Return a new Release without the compiled constructor (see `new_acquire`)."""
     command: Release = Release.__new__(Release)
     command._begin(key, token, since_ns)
     return command
@@ -262,9 +259,7 @@ class Scripted(Command):
     """Call a script of the lock family.
 
     Args:
-        key: the key of the lock.
         lease: the lease that provides the token and `since_ns`.
-        script: the script.
         keys: the KEYS of the script.
         arguments: the ARGV of the script.
         meaning: see `Command`.
@@ -311,7 +306,6 @@ class Look(Command):
     A master that pushes tracks the key (see `Note`) and pushes its next change.
 
     Args:
-        key: the key of the lock.
         any_change: whether a missing key is a "no", too. The caller then waits until another client takes the key.
     """
 
@@ -362,7 +356,6 @@ class Pulse(Command):
     The horizon is the longest ttl that is in use on the master; its marker has it (see `guard`).
 
     Args:
-        key: the key of the marker.
         identity: the expected identity of the marker.
         wanted_ms: the horizon that the marker should have at least, in milliseconds.
     """
@@ -424,7 +417,6 @@ class AskHolder(Command):
     """Ask which token the key holds, and until when.
 
     Args:
-        key: the key of the lock.
         numbered: whether the lock has a fence counter.
     """
 

@@ -1,7 +1,4 @@
-"""Counts of durations, in buckets whose upper bounds are powers of two.
-
-Compiled as `redlatch._c.votes.durations`, too (see `redlatch._c`).
-"""
+"""Counts of durations, in buckets whose upper bounds are powers of two."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from .units import SECOND
 
 
 class Durations:
-    """How often durations of each size occurred. To count one takes a few instructions and no memory."""
+    """A histogram of durations. Counting takes a few instructions and no memory."""
 
     __slots__ = ("_counts", "_sum_ns")
 
@@ -38,5 +35,4 @@ class Durations:
         self._sum_ns = self._sum_ns + duration_ns
 
     def histogram(self) -> Histogram:
-        """Return what was counted until now."""
         return Histogram(tuple([self._counts[place] for place in range(BUCKETS)]), self._sum_ns / SECOND)

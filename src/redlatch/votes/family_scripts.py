@@ -81,7 +81,7 @@ end
 #
 # Return 1 if the client has the lock. If our new or changed ticket is more than SKEW_US below the highest one, leave
 # the queue and return minus the highest ticket. If the lock is held and we are first, return minus (1 + the
-# milliseconds that its key will live). Else return 0.
+# milliseconds that its key will live). Otherwise return 0.
 #
 # If the lock is free, its first waiter was already called. So the script calls it only if dead waiters left the queue
 # or our ticket has changed. While the lock is held, a new client behind another one does not check that the other is
@@ -234,9 +234,9 @@ return 1""",
 READ_OWNED = Script(_IN + "return is_in(ARGV[1]) and 1 or 0", keys=3)
 
 # ARGV[1] token, [2] ttl in milliseconds, [3] milliseconds until a waiting writer counts as dead, [4] name of the
-# writer. If there is no holder, let the writer in and remove its name from KEYS[3]. Else add its name, unless it is "":
-# readers stay out until the writer leaves or counts as dead. The script tests ZREM before the first write, so that it
-# can remove "w" again if SET is refused.
+# writer. If there is no holder, let the writer in and remove its name from KEYS[3]. Otherwise add its name, unless it
+# is "": readers stay out until the writer leaves or counts as dead. The script tests ZREM before the first write, so
+# that it can remove "w" again if SET is refused.
 WRITE_ACQUIRE = Script(
     _IN
     + """if redis.call("zcount",KEYS[1],"("..now,"+inf")>0 then
@@ -298,8 +298,8 @@ WRITE_OWNED = Script('if redis.call("get",KEYS[2])==ARGV[1] then return 1 else r
 # --- semaphores: KEYS[1] the taken slots (score: when each expires), KEYS[2] the token of each slot ------
 
 # ARGV[1] token, [2] ttl in milliseconds, [3] slot, [4] first slot to report, [5] number of slots to report (at most
-# 50), [6] number of all slots. Take the slot if it is free. Else return minus a sum: 2^i for each taken slot [4] + i,
-# and 2^50 if all slots are taken.
+# 50), [6] number of all slots. Take the slot if it is free. Otherwise return minus a sum: 2^i for each taken slot [4] +
+# i, and 2^50 if all slots are taken.
 SLOT_ACQUIRE = Script(
     _IN
     + """if not is_in(ARGV[3]) then

@@ -1,4 +1,4 @@
-"""The key of a lock on the masters. Also compiled, as `redlatch._c.votes.key` (see `redlatch._c`).
+"""The key of a lock on the masters.
 
 Every new lock object calls `key_of`. Uncompiled, the check of the name took a tenth of an acquire and release cycle.
 """

@@ -1,7 +1,7 @@
 """The label of a token: who took it, and when.
 
-A token is 32 random hexadecimal digits. With a label it goes on with ":", the second in which it was taken, since 1970
-in hexadecimal, ":" and the name of the owner. The random part alone makes a token unique; the label is for people.
+A token is 32 random hexadecimal digits. A label adds ":", the second in which the token was taken, since 1970 in
+hexadecimal, ":" and the name of the owner. The random part alone makes a token unique; the label is for people.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 # The most bytes of an owner's name in a label.
 LONGEST = 64
 
-# Stands before a label in the place of a token that is not known.
+# Stands before a label instead of an unknown token.
 NO_TOKEN = b"0" * 32
 
 # For `bytes.translate`: an answer of one line has no line breaks. Redis, too, replaces them by spaces in what a script

@@ -88,7 +88,7 @@ end
 
 # KEYS[2] counter, ARGV[1] token, ARGV[2] ttl in milliseconds, ARGV[3] first and ARGV[4] last proposed fence. Set the
 # key if it does not exist. If the first fence is above the counter, raise the counter to the last one and return the
-# first. Else return minus the counter. The script then also stores a missing counter, since a second round would
+# first. Otherwise return minus the counter. The script then also stores a missing counter, since a second round would
 # otherwise read a later clock. Return 0 if the key exists.
 ACQUIRE_FENCED = Script(
     _COUNTER

@@ -1,7 +1,6 @@
 """Units of time, the clock, and the arithmetic that all layers share: quorum and drift.
 
-All times are integers: nanoseconds since boot (`wire.net.now_ns`). Also compiled, as `redlatch._c.votes.units` (see
-`redlatch._c`).
+All times are integers: nanoseconds since boot (`wire.net.now_ns`).
 """
 
 from __future__ import annotations
