@@ -45,7 +45,7 @@ def test_the_pure_build_is_used_if_there_is_no_other(choice: str | None) -> None
     assert run(NOT_BUILT + SAY, choice).stdout == "python\n"
 
 
-def test_a_compiled_build_that_cannot_be_loaded_causes_a_warning() -> None:
+def test_a_compiled_build_that_cannot_be_loaded_causes_a_warning(built: None) -> None:
     broken = """
 import sys
 class Broken:
