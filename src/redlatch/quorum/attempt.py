@@ -174,17 +174,25 @@ class Attempt:
             self.quorum.queues.end_outage(self.hold.key)
         self.waits = not (self._first_silent or asks_again or failures)
         self._again = self._again + asks_again
-        if kind.asks_one_first and self._first < 0:
-            self.quorum.queues.first_master.round_ns = self.now_ns - self.started_ns
+        self._note_first_master()
+        return self._undo(ballot)
+
+    def _note_first_master(self) -> None:
+        first_master = self.quorum.queues.first_master
+        if self._kind.asks_one_first and self._first < 0:
+            first_master.round_ns = self.now_ns - self.started_ns
         if self._first_silent:
-            self.quorum.queues.first_master.deprioritise(self._first, self.now_ns)
+            first_master.deprioritise(self._first, self.now_ns)
             self._first = -1
+
+    def _undo(self, ballot: Ballot) -> Ballot | None:
+        """Return the ballot that undoes the attempt; None if no master can have stored anything."""
+        hold, kind = self.hold, self._kind
         # All masters that were asked have refused.
         refused = not self._split and ballot.no >= ballot.size
         if (refused and not (self.over and kind.signs_off)) or not (kind.undoes or ballot.yes > 0):
             return None
-        hold = self.hold
-        return quorum.ballot(hold.releasing() if self.over else kind.undoing(hold.key, hold.lease))
+        return self.quorum.ballot(hold.releasing() if self.over else kind.undoing(hold.key, hold.lease))
 
     def _ends(self, ballot: Ballot, failures: int) -> bool:
         """Return whether to give up after an attempt without a verdict.

@@ -54,10 +54,11 @@ cdef class Attempt:
     cpdef bint keep_if_won(self) except -1
     @cython.locals(ballot=Ballot)
     cpdef bint reopen_for_all(self) except -1
-    @cython.locals(
-        quorum=Quorum, kind=Kind, ballot=Ballot, hold=Hold, failures=int, in_time=bint, asks_again=bint, refused=bint
-    )
+    @cython.locals(quorum=Quorum, kind=Kind, ballot=Ballot, failures=int, in_time=bint, asks_again=bint)
     cpdef Ballot judge(self)
+    cdef _note_first_master(self)
+    @cython.locals(hold=Hold, kind=Kind, refused=bint)
+    cdef Ballot _undo(self, Ballot ballot)
     @cython.locals(quorum=Quorum, hold=Hold, outage=Outage)
     cdef bint _ends(self, Ballot ballot, int failures) except -1
     cpdef undone(self)
