@@ -13,6 +13,7 @@ import pytest
 from support.faces import PATIENCE, Face, Faced, ask, await_true, finish, line_of, run_script
 from support.masters import Farm, Keys
 from support.proxy import Proxy
+from support.selection import on_one_face
 
 from redlatch import Client, ClientClosed, ConfigurationError, LockLost, NotOwned, QuorumUnavailable, impl
 from redlatch.quorum.claim import FREE
@@ -276,6 +277,7 @@ def test_a_waiter_on_two_masters_is_called_although_one_of_them_dies_after_the_c
     lock.release()
 
 
+@on_one_face("asyncio")
 def test_without_a_quorum_a_wait_ends_and_the_lock_is_not_held(
     connect: Face, proxies: Callable[[list[str]], list[Proxy]], farm: Farm, name: str
 ) -> None:
@@ -378,6 +380,7 @@ def go_on(process: subprocess.Popen[str]) -> None:
     assert line_of(process) == "in\n"
 
 
+@on_one_face("threads")
 def test_the_call_of_a_waiter_that_was_killed_goes_to_the_next_one(
     connect: Face, masters: list[str], name: str
 ) -> None:
@@ -393,6 +396,7 @@ def test_the_call_of_a_waiter_that_was_killed_goes_to_the_next_one(
     finish(process)
 
 
+@on_one_face("threads")
 def test_the_call_of_a_notifier_that_was_killed_afterwards_counts(connect: Face, masters: list[str], name: str) -> None:
     process = caller(name, "calls", masters)
     lock, call = wait_in(connect(masters), name, masters)
@@ -404,6 +408,7 @@ def test_the_call_of_a_notifier_that_was_killed_afterwards_counts(connect: Face,
     finish(process)
 
 
+@on_one_face("asyncio")
 def test_a_notifier_that_was_killed_before_its_call_calls_nobody(connect: Face, masters: list[str], name: str) -> None:
     process = caller(name, "holds", masters)
     lock, call = wait_in(connect(masters), name, masters, timeout=4.0)
@@ -532,6 +537,7 @@ def test_consumers_in_other_processes_take_all_that_a_producer_calls_them_for(
         connect.close()
 
 
+@on_one_face("asyncio")
 def test_a_stopped_waiter_looks_for_itself_when_it_goes_on(connect: Face, farm: Farm, name: str) -> None:
     """While it stood still, its call may have gone to another waiter, or may have expired."""
     urls = farm.urls(3)

@@ -16,6 +16,7 @@ import pytest
 import redis
 from support.faces import PATIENCE, Face, Faced, ask, await_true
 from support.proxy import Proxy, end_of
+from support.selection import on_one_face
 
 from redlatch import QuorumUnavailable
 from redlatch.votes import family_scripts, scripts
@@ -98,6 +99,7 @@ def acquire_everywhere(client: Faced, lock: Faced, three: list[str], before: lis
     await_true(lambda: all(proxy.quiet() for proxy in before))
 
 
+@on_one_face("threads")
 @pytest.mark.parametrize("kind", KINDS)
 def test_row_39_a_late_copy_of_a_shorter_extension_takes_no_time_away(
     connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str, kind: Any
@@ -121,6 +123,7 @@ def test_row_39_a_late_copy_of_a_shorter_extension_takes_no_time_away(
     lock.release()
 
 
+@on_one_face("threads")
 @pytest.mark.parametrize("kind", KINDS)
 def test_row_39_a_script_that_is_resent_after_a_longer_extension_takes_no_time_away(
     connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str, kind: Any
@@ -162,6 +165,7 @@ def test_row_39_a_script_that_is_resent_after_a_longer_extension_takes_no_time_a
     lock.release()
 
 
+@on_one_face("asyncio")
 def test_row_39_no_rival_wins_before_the_holders_deadline(
     connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
 ) -> None:

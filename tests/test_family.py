@@ -16,6 +16,7 @@ import redis
 from support.faces import PATIENCE, Face, ask, await_true, in_thread, wins
 from support.masters import Farm
 from support.proxy import Proxy
+from support.selection import on_one_face
 
 from redlatch import (
     AlreadyHeld,
@@ -550,6 +551,7 @@ def test_a_slot_can_be_extended_at_maxmemory(connect: Face, name: str) -> None:
         lock.release()
 
 
+@on_one_face("threads")
 def test_a_writer_that_has_waited_for_a_while_is_woken_when_the_last_reader_leaves(
     connect: Face, masters: list[str], name: str, no_backstop: None, backstop: Callable[[float], None]
 ) -> None:
@@ -871,6 +873,7 @@ def test_row_54_readers_are_woken_when_the_last_waiting_writer_leaves(
     assert waiting.result(PATIENCE)
 
 
+@on_one_face("asyncio")
 def test_row_54_the_name_of_a_writer_is_removed_when_its_master_is_back(
     connect: Face,
     farm: Farm,

@@ -10,6 +10,7 @@ import pytest
 from support.faces import PATIENCE, Face, Faced, ask, await_true, finish, line_of, run_script
 from support.masters import Farm, Keys
 from support.proxy import Proxy
+from support.selection import on_one_face
 
 from redlatch import ClientClosed, ConfigurationError, Guard, QuorumUnavailable, impl
 from redlatch.votes import condition_scripts as scripts
@@ -87,6 +88,7 @@ def test_a_latch_is_new_again_when_its_ttl_is_over(connect: Face, masters: list[
     await_true(lambda: left(latch) == 1)
 
 
+@on_one_face("asyncio")
 def test_a_wait_keeps_the_counts_for_longer_than_the_ttl(
     connect: Face, masters: list[str], name: str, keys: Keys
 ) -> None:
@@ -150,6 +152,7 @@ def is_open(url: str, name: str) -> bool:
         return bool(master.get(f"{name}\0latch\0open") == b"o")
 
 
+@on_one_face("threads")
 def test_a_master_that_forgot_its_counts_gets_them_back_while_a_waiter_waits(
     connect: Face, farm: Farm, name: str
 ) -> None:

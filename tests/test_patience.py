@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from support.faces import PATIENCE, Face, ask, await_true
+from support.selection import on_one_face
 
 from redlatch import Client, ConfigurationError, Guard, LockTimeout, QuorumUnavailable
 from redlatch.testing import Masters
@@ -55,6 +56,16 @@ def resume(masters: Masters) -> None:
 OUTAGES = pytest.mark.parametrize(("begin", "end"), [(kill, start), (stop, resume)], ids=["killed", "stopped"])
 
 
+def each_kind_or_face(parameter: str, first: Any, second: Any) -> pytest.MarkDecorator:
+    """Run each kind on one face, one kind on both, and both values of another parameter on each face."""
+    return pytest.mark.usual(
+        "the kinds differ in their commands, and the faces in who sends them",
+        {"connect": "asyncio", parameter: first},
+        {"connect": "asyncio", parameter: second, "kind": "fair"},
+        {"connect": "threads", "kind": "lock"},
+    )
+
+
 def attempts(url: str) -> int:
     """Return how many commands that may acquire a lock a server has got."""
     with ask(url) as server:
@@ -77,6 +88,7 @@ def stands(future: Future[Any], survivor: str) -> None:
     assert not future.done(), future.exception(0)
 
 
+@each_kind_or_face("begin", kill, stop)
 @OUTAGES
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_acquire_gets_the_lock_when_the_quorum_is_back(
@@ -95,6 +107,7 @@ def test_an_acquire_gets_the_lock_when_the_quorum_is_back(
     lock.release()
 
 
+@each_kind_or_face("timeout", FOR_EVER, 0.5)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("patience", "timeout"), [(0.5, FOR_EVER), (FOR_EVER, 0.5)], ids=["patience is over", "timeout is over"]
@@ -113,6 +126,7 @@ def test_an_acquire_raises_when_its_patience_or_its_timeout_is_over(
     assert 0 < caught.value.retry_after <= 1.0
 
 
+@each_kind_or_face("begin", stop, kill)
 @OUTAGES
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_single_attempt_has_no_patience(
@@ -132,6 +146,7 @@ def test_a_single_attempt_has_no_patience(
     end(masters)
 
 
+@on_one_face("asyncio")
 def test_an_acquire_rides_out_masters_that_are_kept_out(connect: Face, fleet: Fleet, name: str) -> None:
     masters = fleet()
     client = connect(masters.urls, guard=Guard(max_ttl=3.0), ttl=3.0, patience=FOR_EVER)
@@ -148,6 +163,7 @@ def test_an_acquire_rides_out_masters_that_are_kept_out(connect: Face, fleet: Fl
     assert client.lock(name).acquire(timeout=PATIENCE)
 
 
+@on_one_face("threads")
 def test_the_patience_begins_anew_for_each_outage(connect: Face, fleet: Fleet, name: str) -> None:
     """Between two outages, which are longer than the patience together, another holder has the lock."""
     masters = fleet()
@@ -236,6 +252,7 @@ def test_a_name_that_the_user_has_no_right_to_costs_no_other_name_its_waiters(
     assert waiter.result(PATIENCE) is True
 
 
+@on_one_face("asyncio")
 def test_an_outage_that_is_over_makes_no_error(connect: Face, fleet: Fleet, name: str) -> None:
     masters = fleet()
     client = connect(masters.urls, patience=FOR_EVER, attempt_timeout=0.2)

@@ -65,6 +65,11 @@ def acquired_on_all(client: Faced, lock: Any, urls: list[str], name: str) -> Non
     await_true(lambda: all(content(url, name) == content(urls[0], name) for url in urls))
 
 
+@pytest.mark.usual(
+    "the kinds differ in their commands, and the faces in who sends them",
+    {"connect": "asyncio"},
+    {"connect": "threads", "kind": "fenced"},
+)
 @pytest.mark.parametrize(
     ("kind", "scripts"), [*[(kind, "auto") for kind in KINDS], *[(kind, "watch") for kind in WITHOUT_SCRIPTS]]
 )
@@ -202,6 +207,9 @@ def test_a_token_that_was_given_out_is_not_set_again(connect: Face, fleet: Calla
     lock.release()
 
 
+@pytest.mark.usual(
+    "both faces share the renewal", {"connect": "threads", "way": "flush"}, {"connect": "asyncio", "way": "restart"}
+)
 @pytest.mark.parametrize("way", ["restart", "flush"])
 def test_a_renewed_lock_outlives_that_all_masters_forget_it_one_after_another(
     connect: Face, fleet: Callable[..., Masters], name: str, way: str

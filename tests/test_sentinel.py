@@ -24,6 +24,7 @@ from support.forked import in_child
 from support.isolated import COMMAND
 from support.played_sentinel import message, played
 from support.scripted import scripted
+from support.selection import on_one_face
 
 from redlatch import Client, ClientForked, ConfigurationError, Guard, LockLost, QuorumUnavailable, impl
 from redlatch.drivers import lifetime
@@ -64,6 +65,13 @@ one_build = pytest.mark.parametrize("implementation", [impl.current.name], indir
 
 every_way = pytest.mark.parametrize("way", WAYS)
 
+# A group takes three seconds to start, and the sentinels, not the client, notice how it loses its master.
+one_of_each = pytest.mark.usual(
+    "the faces share what follows a fail-over",
+    {"way": "kill", "connect": "threads"},
+    {"way": "pause", "connect": "asyncio"},
+)
+
 
 def replica_of(groups: Sentinels, group: int) -> str:
     """Return the URL of the only replica of a group."""
@@ -97,6 +105,7 @@ def connected_to(client: Any) -> bool:
 # --- one group (R1 to R4) -------------------------------------------------------------------------------
 
 
+@one_of_each
 @every_way
 def test_a_lock_that_the_promoted_replica_has_is_held_on_after_an_extension(
     way: str, connect: Face, start: Start, name: str
@@ -126,6 +135,7 @@ def extends(lock: Any) -> bool:
     return True
 
 
+@on_one_face("threads")
 def test_a_release_that_a_fail_over_interrupts_is_no_loss_if_the_replica_has_the_lock(
     connect: Face, start: Start, name: str
 ) -> None:
@@ -153,6 +163,7 @@ def releases(lock: Any) -> bool:
     return True
 
 
+@pytest.mark.usual("the sentinels, not the client, notice how", {"way": "failover", "connect": "asyncio"})
 @every_way
 def test_a_lock_that_the_promoted_replica_lacks_is_given_again_and_its_holder_is_told(
     way: str, connect: Face, start: Start, name: str
@@ -173,6 +184,7 @@ def test_a_lock_that_the_promoted_replica_lacks_is_given_again_and_its_holder_is
         lock.check()
 
 
+@on_one_face("asyncio")
 @one_build
 def test_a_link_to_a_master_that_stands_still_is_left_as_soon_as_the_sentinels_announce_another_one(
     connect: Face, start: Start, caplog: pytest.LogCaptureFixture
@@ -187,6 +199,7 @@ def test_a_link_to_a_master_that_stands_still_is_left_as_soon_as_the_sentinels_a
     await_true(lambda: connected_to(client))
 
 
+@on_one_face("threads")
 @one_build
 def test_a_sentinel_that_announces_wrong_masters_breaks_no_connection_and_hides_no_fail_over(
     connect: Face, start: Start, name: str, caplog: pytest.LogCaptureFixture
@@ -208,6 +221,7 @@ def test_a_sentinel_that_announces_wrong_masters_breaks_no_connection_and_hides_
         await_true(lambda: wins(client.lock(name + " another")))
 
 
+@on_one_face("asyncio")
 @one_build
 def test_without_a_majority_of_the_sentinels_no_master_is_found(connect: Face, start: Start, name: str) -> None:
     groups = start()
@@ -228,6 +242,11 @@ def test_without_a_majority_of_the_sentinels_no_master_is_found(connect: Face, s
     await_true(lambda: wins(late.lock(name + " another")))
 
 
+@pytest.mark.usual(
+    "each module has one face of redis-py",
+    {"module": redis.sentinel, "connect": "threads"},
+    {"module": redis.asyncio.sentinel, "connect": "asyncio"},
+)
 @one_build
 @pytest.mark.parametrize("module", [redis.sentinel, redis.asyncio.sentinel])
 def test_a_client_of_master_for_follows_a_fail_over(module: Any, connect: Face, start: Start, name: str) -> None:
@@ -246,6 +265,7 @@ def test_a_client_of_master_for_follows_a_fail_over(module: Any, connect: Face, 
     await_true(locks_on_the_new_master)
 
 
+@on_one_face("threads")
 @one_build
 def test_a_group_with_passwords(connect: Face, start: Start, name: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "redlatch")
@@ -359,6 +379,7 @@ def test_no_two_clients_hold_a_lock_while_the_groups_fail_over_one_after_another
     assert overlaps == []
 
 
+@one_of_each
 @one_build
 @every_way
 def test_two_of_three_groups_go_on_and_the_promoted_one_is_kept_out_and_returns(
@@ -433,6 +454,7 @@ def test_a_group_without_one_of_its_parts_is_refused(wrong: str) -> None:
 # --- a wrong role, and the end of clients -----------------------------------------------------------------
 
 
+@on_one_face("asyncio")
 @one_build
 def test_a_replica_that_the_sentinels_name_is_tried_again(connect: Face, name: str) -> None:
     with embedded.masters(2) as urls:

@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from support.faces import PATIENCE, Face, await_true, wins
 from support.masters import SERVERS, Farm, Keys
+from support.selection import on_one_face
 
 from redlatch import AsyncClient, Client, ConfigurationError, LockError, QuorumUnavailable, impl
 from redlatch.testing import embedded, sentinels
@@ -179,6 +180,7 @@ def test_many_locks_at_once_pass_through_tls(
     asyncio.run(main())
 
 
+@on_one_face("asyncio")
 @pytest.mark.parametrize("implementation", [impl.current.name], indirect=True)
 def test_a_group_whose_sentinels_speak_tls_fails_over(connect: Face, certificates: Any, name: str) -> None:
     server = SERVERS["redis-on-path"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support.faces import Face, ask, await_true, wins
+from support.selection import on_one_face
 
 from redlatch import Guard, LockLost
 from redlatch.testing import Masters
@@ -169,6 +170,7 @@ def attempts(masters: Masters) -> int:
     return sum(stats.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("set", "eval", "evalsha"))
 
 
+@on_one_face("asyncio")
 def test_a_replica_that_was_promoted_is_used_on_and_what_it_has_is_held_on(
     connect: Face, fleet: Callable[..., Masters], name: str
 ) -> None:

@@ -22,6 +22,7 @@ import pytest
 import redis
 from support.faces import PATIENCE, Face, ask, await_true, finish, line_of, wins
 from support.masters import Keys
+from support.selection import on_one_face
 
 from redlatch import Guard, LockLost, impl
 from redlatch.testing import embedded
@@ -76,6 +77,7 @@ def set_forward(connect: Any, clocked: Any, name: Any, guard: Any) -> Any:
     return lock, rival.lock(name)
 
 
+@on_one_face("threads")
 def test_row_4_a_clock_that_was_set_forward_lets_no_second_holder_in(connect: Face, clocked: Any, name: str) -> None:
     lock, again = set_forward(connect, clocked, name, GUARD)
     tries = itertools.count()

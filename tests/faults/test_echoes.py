@@ -13,6 +13,7 @@ from support.faces import PATIENCE, Face, ask
 from support.masters import SERVERS
 from support.proxy import Proxy
 from support.secrecy import Scanner
+from support.selection import on_one_face
 
 from redlatch import LockError, QuorumUnavailable
 from redlatch.guard.marker import FINAL, Marker
@@ -145,6 +146,7 @@ def assert_harmless(texts: Any) -> None:
         assert text.isascii() and text.isprintable() and len(text) < 3000, text[:500]
 
 
+@on_one_face("asyncio")
 @pytest.mark.parametrize("size", [1, 1500], ids=["short", "long"])
 def test_row_51_a_forged_marker_forges_no_line_of_a_log(
     size: int, connect: Face, name: str, caplog: pytest.LogCaptureFixture

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from support.faces import Face, await_true, wins
+from support.selection import on_one_face
 
 from redlatch import Guard, QuorumUnavailable
 from redlatch.testing import Masters
@@ -32,6 +33,7 @@ def test_a_larger_max_ttl_works_while_clients_with_a_smaller_one_go_on(
     assert wins(before.lock(name, ttl=60.0))
 
 
+@on_one_face("asyncio")
 def test_a_longer_ttl_waits_until_all_masters_were_reached(
     connect: Face, fleet: Callable[..., Masters], name: str
 ) -> None:

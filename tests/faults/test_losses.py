@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support.faces import PATIENCE, Face, ask, await_true, wins
 from support.proxy import Proxy
+from support.selection import on_one_face
 
 from redlatch import Guard, LockLost, NotOwned, QuorumUnavailable
 from redlatch.testing import Masters
@@ -109,6 +110,7 @@ def test_row_60_the_end_of_a_with_reports_the_loss_once(
     assert losses(client) == {"forgotten": 1}
 
 
+@on_one_face("threads")
 @GUARDS
 def test_row_60_two_of_three_masters_that_came_back_empty_are_a_loss(
     guarded: bool, connect: Face, fleet: Callable[..., Masters], name: str
@@ -206,6 +208,7 @@ def heal(relay: Proxy) -> None:
     relay.requests.set()
 
 
+@on_one_face("asyncio")
 @pytest.mark.parametrize("waits", [True, False], ids=["waiting", "without waiting"])
 @pytest.mark.parametrize("outage", [refuse, hang, stall])
 def test_row_60_a_key_that_expired_before_its_release_arrived_is_no_loss(

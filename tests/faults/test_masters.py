@@ -22,6 +22,7 @@ import redis
 from support.faces import PATIENCE, Face, await_true, finish, in_thread, line_of, refused, run_script, wins
 from support.masters import SERVERS, Farm, Keys
 from support.proxy import Proxy
+from support.selection import on_one_face
 
 from redlatch import (
     Client,
@@ -779,6 +780,7 @@ def test_row_34_one_server_behind_two_addresses_is_refused(
     await_true(lambda: refused(client, "same server"))
 
 
+@on_one_face("asyncio")
 @pytest.mark.parametrize("many", [False, True])
 def test_row_34_a_release_cut_short_by_a_refused_master_can_be_repeated(
     many: bool,

@@ -14,6 +14,7 @@ import pytest
 from support.faces import PATIENCE, Face, ask, await_true, refused, wins
 from support.masters import Keys
 from support.proxy import Proxy
+from support.selection import on_one_face
 
 from redlatch import ConfigurationError, Guard, LockLost, QuorumUnavailable, impl
 from redlatch.testing import embedded
@@ -64,6 +65,7 @@ def assert_nobody_wins_before(lock: Any, client: Any, name: Any) -> None:
 # --- row 3: restarts ---------------------------------------------------------------------------------------
 
 
+@on_one_face("asyncio")
 @pytest.mark.parametrize("knew", [True, False], ids=["who knew it", "who comes new"])
 def test_row_3_a_master_that_was_restarted_empty_lets_no_second_holder_in(
     knew: bool, connect: Face, fleet: Callable[..., embedded.Masters], name: str
@@ -79,6 +81,7 @@ def test_row_3_a_master_that_was_restarted_empty_lets_no_second_holder_in(
     assert_nobody_wins_before(lock, rival, name)
 
 
+@on_one_face("threads")
 def test_row_3_the_error_says_why_a_master_is_kept_out(
     connect: Face, fleet: Callable[..., embedded.Masters], name: str
 ) -> None:
@@ -175,6 +178,7 @@ def test_row_3_without_a_guard_restarts_lead_to_double_grants(implementation: im
     await_true(lambda: restarts.run(6, None, 6).double > 0)
 
 
+@on_one_face("asyncio")
 def test_row_3_short_lived_processes_let_restarted_masters_in_again(
     connect: Face, fleet: Callable[..., embedded.Masters], name: str
 ) -> None:
@@ -210,6 +214,7 @@ def test_row_3_new_masters_vote_at_once_although_one_is_slow_to_answer(
     await_true(lambda: all(b'"out":0,' in (ask(url).get(b"\0guard") or b"") for url in masters.urls))
 
 
+@on_one_face("threads")
 def test_row_3_a_master_that_restarts_with_a_slow_clock_is_kept_out_as_long(
     library: Path, tmp_path: Path, connect: Face, name: str
 ) -> None:
@@ -253,6 +258,7 @@ def test_row_33_a_master_that_was_flushed_lets_no_second_holder_in(
     assert now_ns() >= deadline_ns
 
 
+@on_one_face("threads")
 @pytest.mark.parametrize("count", [1, 3])
 def test_row_33_clients_that_knew_the_masters_keep_them_out_after_a_flush_of_all(
     count: int, connect: Face, fleet: Callable[..., embedded.Masters], name: str
@@ -271,6 +277,7 @@ def test_row_33_clients_that_knew_the_masters_keep_them_out_after_a_flush_of_all
     assert_nobody_wins_before(lock, knew, name)
 
 
+@on_one_face("asyncio")
 @pytest.mark.parametrize("how", ["extend", "renewal"])
 def test_row_33_a_holder_prolongs_the_markers(
     how: str, connect: Face, fleet: Callable[..., embedded.Masters], name: str
@@ -421,6 +428,7 @@ def test_row_34_the_same_masters_may_be_known_by_other_addresses(
     assert not wins(connect([proxy.url for proxy in proxies(urls)]).lock(name))
 
 
+@on_one_face("threads")
 def test_row_34_a_client_with_other_addresses_can_use_masters_after_a_restart(
     connect: Face, fleet: Callable[..., embedded.Masters], name: str
 ) -> None:
@@ -452,6 +460,7 @@ def test_row_23_a_master_that_may_evict_locks_is_reported(
     assert any("may evict keys" in record.getMessage() for record in caplog.records) == warned
 
 
+@on_one_face("asyncio")
 @pytest.mark.parametrize("trusted", [False, True])
 def test_row_35_a_replica_that_was_promoted_lets_no_second_holder_in(
     trusted: bool,
@@ -482,6 +491,7 @@ def test_row_35_a_replica_that_was_promoted_lets_no_second_holder_in(
     assert b'"out":0,' not in replica.get(b"\0guard")
 
 
+@on_one_face("threads")
 def test_row_35_a_first_replica_costs_nothing(connect: Face, fleet: Callable[..., embedded.Masters], name: str) -> None:
     masters, spare = fleet(3), fleet(1)
     connect(masters.urls).connect()
@@ -495,6 +505,7 @@ def test_row_35_a_first_replica_costs_nothing(connect: Face, fleet: Callable[...
     lock.release()
 
 
+@on_one_face("asyncio")
 @pytest.mark.parametrize("backlog", [1, 3600])
 def test_row_50_a_fail_over_and_back_keeps_the_master_out(
     backlog: int,

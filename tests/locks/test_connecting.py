@@ -10,6 +10,7 @@ import pytest
 import redis
 import redis.exceptions as redis_errors
 from support.faces import Face, await_true
+from support.selection import on_one_face
 
 from redlatch import ConfigurationError, Guard, MasterQuarantined, MasterRefused, QuorumUnavailable
 from redlatch.locks.connecting import cure_of
@@ -54,6 +55,7 @@ def test_a_database_that_does_not_exist_is_told(connect: Face, url: str) -> None
     assert "choose a database that the server has" in refusal(connect(f"{url}/999"))
 
 
+@on_one_face("threads")
 @pytest.mark.parametrize("db", ["", "/1"])
 @pytest.mark.parametrize("guard", [None, Guard()])
 def test_a_node_of_a_cluster_is_refused(connect: Face, fleet: Fleet, db: str, guard: Guard | None) -> None:

@@ -19,6 +19,7 @@ import pytest
 import redis
 from click.testing import CliRunner
 from support.faces import Face, ask, await_true, refused
+from support.selection import on_one_face
 
 from redlatch import Client, ConfigurationError, LockLost, QuorumUnavailable
 from redlatch.cli import build
@@ -307,6 +308,7 @@ def test_a_handover_goes_back_by_another_one(urls: list[str]) -> None:
     use(urls[:3])
 
 
+@on_one_face("asyncio")
 @pytest.mark.parametrize("new", [slice(2, 5), slice(0, 5)], ids=["one of the old", "all of the old"])
 def test_row_64_a_client_of_the_new_list_that_was_refused_before_works_soon_after_the_end(
     connect: Face, urls: list[str], new: slice
@@ -318,6 +320,7 @@ def test_row_64_a_client_of_the_new_list_that_was_refused_before_works_soon_afte
     await_true(lambda: goes_on(early), 5.0)
 
 
+@on_one_face("threads")
 @pytest.mark.parametrize("new", [slice(2, 5), slice(3, 6)], ids=["one of the old", "others"])
 def test_row_64_clients_that_were_left_go_on_when_a_handover_comes_back(
     connect: Face, urls: list[str], new: slice

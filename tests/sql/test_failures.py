@@ -43,6 +43,13 @@ DURABLE = {"postgresql": (), "mariadb": ("--innodb-flush-log-at-trx-commit=2",)}
 
 each_kind = pytest.mark.parametrize("kind", list(DRIVER))
 each_mode = pytest.mark.parametrize("mode", ["table", "session"])
+each_driver_in_one_mode = pytest.mark.usual(
+    "what a dead server does to a driver is the same in both modes",
+    {"kind": "postgresql", "own": "threads", "mode": "session"},
+    {"kind": "postgresql", "own": "asyncio", "mode": "table"},
+    {"kind": "mariadb", "own": "threads", "mode": "table"},
+    {"kind": "mariadb", "own": "asyncio", "mode": "session"},
+)
 
 
 @pytest.fixture
@@ -77,6 +84,7 @@ def acquire_soon(client: Any, name: str) -> None:
 # --- the server dies or hangs -------------------------------------------------------------------------
 
 
+@each_driver_in_one_mode
 @each_kind
 @each_mode
 def test_a_server_that_was_killed_is_used_again_and_holders_are_told(
@@ -105,6 +113,7 @@ def test_a_server_that_was_killed_is_used_again_and_holders_are_told(
         lock.release()
 
 
+@each_driver_in_one_mode
 @each_kind
 @each_mode
 def test_a_stopped_server_is_silent_and_close_does_not_wait_for_it(
@@ -167,6 +176,9 @@ def test_an_idle_connection_that_is_cut_is_made_again_at_once(
     assert lost.is_set() == (mode == "session") and (lock.remaining() > 0) == (mode == "table")
 
 
+@pytest.mark.usual(
+    "the drivers do not see whether the release waits", {"waits": True}, {"connect": "threads", "kind": "postgresql"}
+)
 @each_kind
 @pytest.mark.parametrize("waits", [True, False], ids=["waiting", "without waiting"])
 def test_row_61_the_release_of_a_lock_whose_session_was_killed_is_a_loss(
@@ -309,6 +321,11 @@ def test_a_row_that_another_transaction_has_locked_is_busy(
     plain.dispose()
 
 
+@pytest.mark.usual(
+    "aiosqlite waits with the code of sqlite3",
+    {"driver": "sqlite"},
+    {"driver": "sqlite+aiosqlite", "journal": "wal"},
+)
 @pytest.mark.parametrize("journal", ["delete", "wal"])
 @pytest.mark.parametrize("driver", ["sqlite", "sqlite+aiosqlite"])
 def test_a_long_write_in_sqlite_delays_waiters_only(
@@ -333,6 +350,7 @@ def test_a_long_write_in_sqlite_delays_waiters_only(
 # --- connections ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.usual("the waiters share the connection in all drivers", {"kind": "postgresql", "own": "asyncio"})
 @each_kind
 def test_a_thousand_waiters_use_two_connections(own: tuple[Server, str], kind: str, name: str) -> None:
     server, url = own

@@ -5,7 +5,9 @@ one, if it was built; REDLATCH_IMPL chooses another. Marks change that:
 
 * `each_build`: the builds have different code there, or a comparison of both is the test;
 * `each_server`: the test depends on the server's version;
-* ``slow("reason")``: only `make test-all` runs it. The reason says what it covers that no other test does.
+* ``slow("reason")``: only `make test-all` runs it. The reason says what it covers that no other test does;
+* ``usual("reason", {"connect": "asyncio"}, ...)``: of the test's parameters only combinations that have these values.
+  The reason says why the others differ so little that only `make test-all` runs them.
 """
 
 from __future__ import annotations
@@ -43,6 +45,11 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
     items[:] = [item for item in items if item not in gone]
 
 
+def on_one_face(name: str) -> pytest.MarkDecorator:
+    """Mark a test that takes long and is about what both faces share: the rules, the guard, the servers, sentinels."""
+    return pytest.mark.usual("both faces share what it is about", {"connect": name})
+
+
 def _choices(item: pytest.Item) -> dict[str, Any]:
     spec = getattr(item, "callspec", None)
     return {} if spec is None else spec.params
@@ -55,7 +62,16 @@ def _is_extra(item: pytest.Item) -> bool:
     for fixture, (mark, usual) in _CHOICES.items():
         if chosen.get(fixture, usual) != usual and not item.get_closest_marker(mark):
             return True
-    return False
+    return not _is_usual(item)
+
+
+def _is_usual(item: pytest.Item) -> bool:
+    """Return whether a test has usual parameters. A parameter that the test does not have is a KeyError."""
+    mark, chosen = item.get_closest_marker("usual"), _choices(item)
+    if mark is None:
+        return True
+    _, *combinations = mark.args
+    return any(all(chosen[name] == value for name, value in each.items()) for each in combinations)
 
 
 def _is_doubled(item: pytest.Item) -> bool:
