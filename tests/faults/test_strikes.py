@@ -25,7 +25,9 @@ from redlatch.drivers.background import BackgroundThread
 from redlatch.drivers.leader import ROLE
 
 LONG = 30.0
-OFTEN = 3
+# A place is passed again in a loop or from another caller, after something else has happened. `make test` strikes at
+# the first time only.
+OFTEN = 3 if ALL else 1
 # The seconds after which a waiter gives up, before the lock is free.
 SHORT = 0.02
 
