@@ -20,15 +20,6 @@ from redlatch.wire.connect import Dialler
 LONG = 60.0
 
 
-@pytest.fixture(autouse=True, scope="module")
-def little_to_collect() -> Iterator[None]:
-    """Let `gc.collect` look only at what these tests make: the process has imported a lot."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 @pytest.fixture(params=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest, implementation: impl.Implementation) -> Any:
     """Run a coroutine function in a loop of each kind; a hang or a warning fails the test."""
