@@ -129,6 +129,7 @@ def test_no_master_is_killed_if_all_are_needed(environment: dict[str, str]) -> N
     assert "while holding the lock" in done.stdout
 
 
+@pytest.mark.usual("one buyer for one item, and many for one, are extremes of the same sale", {"stock": "7"})
 @pytest.mark.parametrize(("stock", "buyers", "masters"), [("1", "2", "3"), ("7", "8", "4"), ("1", "60", "1")])
 def test_the_demo_sells_out_whatever_the_sizes(
     environment: dict[str, str], stock: str, buyers: str, masters: str
@@ -211,6 +212,9 @@ def test_the_demo_ends_in_time_if_the_servers_do_not_answer(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usual(
+    "the processes of both sales are ended in one way", {"stage": "Starting"}, {"stage": "master 2 killed"}
+)
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the processes of a demo in /proc")
 @pytest.mark.parametrize(
     ("stage", "number"),

@@ -17,6 +17,7 @@ import redis
 from support.faces import PATIENCE, Face, Faced, ask, await_true, in_thread, wins
 from support.masters import Keys
 from support.proxy import Proxy
+from support.selection import on_one_face
 
 from redlatch import (
     AsyncClient,
@@ -132,6 +133,7 @@ def test_row_6_a_renewal_never_brings_a_lost_key_back(connect: Face, three: list
     assert not keys(three, name)
 
 
+@on_one_face("asyncio")
 def test_a_renewal_is_not_delayed_by_a_lock_that_expires_a_moment_later(
     connect: Face, three: list[str], name: str
 ) -> None:
@@ -342,6 +344,7 @@ def test_row_45_a_lock_is_not_renewed_while_its_release_waits_for_replies(
     assert not lost.is_set()
 
 
+@on_one_face("threads")
 def test_row_45_a_lease_that_was_passed_on_and_came_back_has_a_new_max_hold(
     connect: Face, three: list[str], name: str
 ) -> None:
@@ -1099,6 +1102,7 @@ def test_a_loss_names_the_reason_of_the_last_failed_renewal(connect: Face, name:
             lock.check()
 
 
+@on_one_face("asyncio")
 def test_a_short_lock_is_renewed_in_time_beside_a_long_one(connect: Face, three: list[str], name: str) -> None:
     # The renewal is due before 0.25 s, earlier than the regular look at all locks. The rest of the ttl is for a slow
     # machine.
@@ -1135,6 +1139,7 @@ def test_a_lock_that_was_extended_often_is_renewed_once_at_a_time(
     lock.release()
 
 
+@on_one_face("threads")
 def test_an_extension_is_sent_although_one_renewal_follows_another(
     connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
 ) -> None:

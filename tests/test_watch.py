@@ -31,6 +31,7 @@ from support.forked import in_child
 from support.masters import Farm
 from support.proxy import Proxy
 from support.restricted import OPERATIONS
+from support.selection import on_one_face
 from support.without_scripts import CUT, KINDS, between, masters
 
 from redlatch import (
@@ -460,6 +461,7 @@ def test_a_release_without_waiting_is_sent_before_the_client_is_closed(
     await_free(without, *[f"{name}-{number}" for number in range(50)])
 
 
+@on_one_face("threads")
 def test_a_client_that_closes_while_a_master_stands_still_does_not_wait_for_its_bridge(
     connect: Face, name: str
 ) -> None:
@@ -584,6 +586,7 @@ def test_clients_exclude_each_other(connect: Face, refusing: list[str], name: st
 # --- the guard -------------------------------------------------------------------------------------------------
 
 
+@on_one_face("asyncio")
 def test_a_flushed_master_is_kept_out_and_the_others_decide(connect: Face, name: str) -> None:
     with masters(3) as fleet:
         client = connect(fleet.urls, ttl=2.0, attempt_timeout=PATIENCE)
@@ -711,6 +714,7 @@ def test_watch_without_a_right_is_refused_and_names_it(connect: Face, right: str
             connect(url.replace("//", "//lk:pw@"), scripts="watch").connect()
 
 
+@on_one_face("threads")
 def test_masters_without_scripts_hand_over_to_others(connect: Face, name: str) -> None:
     with masters(4) as fleet:
         old, new = fleet.urls[:3], fleet.urls[1:]

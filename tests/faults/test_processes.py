@@ -13,6 +13,7 @@ import pytest
 from support.faces import PATIENCE, Face, ask, await_true, finish, run_script, wins
 from support.masters import Keys
 from support.proxy import Proxy
+from support.selection import on_one_face
 
 from redlatch import AsyncClient, QuorumUnavailable, impl
 from redlatch.testing import embedded
@@ -92,6 +93,7 @@ def test_row_8_masters_are_dialled_later_if_no_thread_could_be_started(
 # --- row 8: a renewal that fails ---------------------------------------------------------------------------
 
 
+@on_one_face("asyncio")
 def test_row_8_a_renewal_that_raises_is_no_silent_loss(
     connect: Face, three: list[str], name: str, implementation: impl.Implementation, monkeypatch: pytest.MonkeyPatch
 ) -> None:

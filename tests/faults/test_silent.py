@@ -37,6 +37,12 @@ KINDS = {
 }
 
 
+@pytest.mark.usual(
+    "the kinds differ in their commands, and the faces in who sends them",
+    {"connect": "threads", "count": 5, "stopped": 2},
+    {"connect": "asyncio", "count": 3, "stopped": 1},
+    {"connect": "asyncio", "count": 5, "kind": "fair"},
+)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("count", "stopped"), [(3, 1), (5, 1), (5, 2)])
 def test_row_42_a_contended_lock_makes_progress_beside_stopped_masters(

@@ -15,8 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.help_texts import paths
+from support.selection import ALL
 
 from redlatch.cli import build, main
+from redlatch.operate import doctor
 
 # Where checks often end. A shell can pass any bytes but NUL: those that are no UTF-8 are surrogates in Python.
 EDGES = ["", "nan", "inf", "-inf", "-1", "0", "1e308", "1e-308", "0.1", "9" * 5000, "\udcff", "é", "x" * 600, "-", "--"]
@@ -119,11 +121,14 @@ def read(command: click.Command, path: tuple[str, ...], line: list[str]) -> None
 
 
 @pytest.mark.parametrize("path", commands(), ids=" ".join)
-def test_no_arguments_give_a_traceback(three: list[str], path: tuple[str, ...]) -> None:
+def test_no_arguments_give_a_traceback(
+    three: list[str], path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     command = commands()[path]
-
     # The doctor compares clocks for two seconds.
-    @settings(max_examples=10 if path == ("doctor",) else 60)
+    monkeypatch.setattr(doctor, "WATCHED", 0.01)
+
+    @settings(max_examples=60 if ALL else 20)
     @given(arguments(command))
     def check(line: list[str]) -> None:
         if path in READ_ONLY:

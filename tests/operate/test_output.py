@@ -55,6 +55,10 @@ def test_a_full_disk_has_its_own_status_and_message(three: list[str], name: str,
     assert said == (74, "redlatch: the output cannot be written: No space left on device\n")
 
 
+@pytest.mark.usual(
+    "a closed pipe is met where a full disk is, and all commands are tried there",
+    *[{"words": words} for words in (["status"], ["doctor", "--json"], ["--help"])],
+)
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_a_closed_pipe_has_the_same_status_and_no_message(three: list[str], name: str, words: list[str]) -> None:
     reader, writer = os.pipe()

@@ -128,7 +128,7 @@ def test_a_wait_rides_out_what_heals(
 ) -> None:
     masters = fleet(3)
     # After a restart the masters are kept out for --max-ttl. The waiting command starts well within it.
-    options = ["--ttl", "1", "--max-ttl", "10"]
+    options = ["--ttl", "1", "--max-ttl", "6"]
     assert ran(masters.urls, *options, name, "true")[0] == 0
     heal = fault(masters)
     # Without -w it does not wait for masters.

@@ -30,7 +30,7 @@ VALUES = [b"", b"x", b"y", b"7", b"123456789"]
 MEMBERS = [b"m1", b"m2", b"w", b"0", b"1"]
 SCORES = [b"0", b"1", b"2", b"1.5", b"-3", b"inf", b"200000", b"1800000000000"]
 # The number of commands for each kind of server.
-COMMANDS = 36_000
+COMMANDS = 36_000 if ALL else 12_000
 # The number of commands in one round trip.
 TOGETHER = 200
 
