@@ -401,6 +401,11 @@ def test_a_cancelled_wait_leaves_nothing_and_the_next_waiter_gets_the_lock(
     assert not without_ttl(masters, name)
 
 
+@pytest.mark.usual(
+    "the kinds differ in their commands, and the faces in who sends them",
+    {"connect": "threads"},
+    {"connect": "asyncio", "kind": "fair"},
+)
 @pytest.mark.parametrize("kind", ["fair", "reader", "writer", "semaphore", "numbered"])
 def test_a_client_that_closes_under_an_acquire_leaves_nothing(
     connect: Face, farm: Farm, proxies: Callable[[list[str]], list[Proxy]], name: str, kind: str
@@ -778,6 +783,7 @@ def test_an_interrupt_while_a_reader_is_recorded_is_raised_and_leaves_no_entry(
         lock.release()
 
 
+@on_one_face("threads")
 def test_expired_slots_are_free_although_the_key_of_the_semaphore_was_deleted(
     connect: Face, masters: list[str], name: str
 ) -> None:

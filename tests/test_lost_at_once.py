@@ -12,6 +12,7 @@ import pytest
 import redis
 from support.faces import PATIENCE, Face, ask, await_true
 from support.proxy import Proxy
+from support.selection import on_one_face
 
 from redlatch import AsyncClient, LockLost, impl
 from redlatch.quorum import key_watch
@@ -154,6 +155,11 @@ def test_keys_that_other_clients_only_touch_cost_questions_and_no_lock(
         master.close()
 
 
+@pytest.mark.usual(
+    "both faces share the watch of keys",
+    {"connect": "asyncio"},
+    {"connect": "threads", "guarded": True, "flushed": 2},
+)
 @pytest.mark.parametrize("guarded", [False, True], ids=["without a guard", "guarded"])
 @pytest.mark.parametrize("flushed", [3, 2])
 def test_a_flush_of_a_majority_is_reported_before_the_deadline(
@@ -218,6 +224,7 @@ def test_an_eviction_is_reported(connect: Face, fleet: Callable[..., embedded.Ma
 # --- renewals, releases, other holders ------------------------------------------------------------------------
 
 
+@on_one_face("threads")
 def test_a_key_is_watched_again_after_each_renewal(
     connect: Face, three: list[str], proxies: Proxies, name: str, told: Told
 ) -> None:

@@ -290,6 +290,7 @@ def test_a_plain_url_to_a_tls_port_is_unavailable_and_no_hang(connect: Face, tls
         connect(urls).lock(name).acquire()
 
 
+@on_one_face("threads")
 def test_a_tls_url_to_a_plain_port_is_unavailable_and_no_hang(connect: Face, farm: Farm, name: str) -> None:
     urls = [url.replace("redis:", "rediss:") for url in farm.urls(3)]
     with pytest.raises(QuorumUnavailable) as caught:

@@ -22,6 +22,7 @@ import pytest
 from support.faces import PATIENCE, Face, ask, at_once, await_true, in_thread
 from support.masters import Farm, Keys
 from support.proxy import Proxy
+from support.selection import on_one_face
 
 from redlatch import (
     AlreadyHeld,
@@ -578,6 +579,9 @@ def test_an_expired_lock_is_acquired_although_others_wait_behind_a_long_one(
     assert client.lock(f"{name}-short", ttl=SHORT).acquire(timeout=PATIENCE / 2)
 
 
+@pytest.mark.usual(
+    "both faces are woken by the same push", {"connect": "asyncio", "count": 3}, {"connect": "threads", "count": 1}
+)
 @pytest.mark.parametrize(
     "hold",
     [
@@ -1459,6 +1463,7 @@ def test_a_renewal_that_began_before_a_hand_off_does_not_shorten_the_next_lease(
 # --- row 48: processes that poll ---------------------------------------------------------------------------
 
 
+@on_one_face("threads")
 def test_row_48_after_a_tenure_pollers_of_other_processes_have_time_to_try(
     connect: Face, three: list[str], name: str
 ) -> None:

@@ -74,6 +74,7 @@ def test_masters_that_are_down_form_no_quorum(
     assert not ask(three[0]).exists(lock.key)
 
 
+@pytest.mark.usual("both faces of the lock share the rules", {"face": True})
 def test_calls_raise_potterys_errors_after_a_quorum_fails_during_the_hold(
     face: Any, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
 ) -> None:
