@@ -29,12 +29,14 @@ BUILT_FROM := pyproject.toml setup.py $(wildcard ext/redlatch/_c/*/*.p* ext/redl
 demo: $(VENV)/.with-cli
 	$(BIN)/redlatch demo $(DEMO)
 
-# Four tests at a time, for two cores, because most tests wait most of the time.
-FOUR := -n 4 --dist worksteal
+# Six tests at a time, for two cores, because most tests wait most of the time.
+WORKERS := -n 6 --dist worksteal
+# The tests start hundreds of processes. Without bytecode each of them compiles what it imports.
+BYTECODE := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX=$(CURDIR)/build/bytecode
 
 # Each behaviour once. tests/support/selection.py says what that leaves out.
 test: $(VENV)/.with-test
-	$(BIN)/python -m pytest $(FOUR) $(TESTS)
+	$(BYTECODE) $(BIN)/python -m pytest $(WORKERS) $(TESTS)
 
 # Everything. The tests come last, so that the summary of pytest ends the output.
 test-all: $(VENV)/.with-test $(VENV)/.peers
@@ -42,13 +44,13 @@ test-all: $(VENV)/.with-test $(VENV)/.peers
 	$(BIN)/python -m tests.sim --first 1000000 --seeds 20000
 	$(BIN)/python -m tests.sim --first 1000000 --seeds 5000 --foreign
 	$(BIN)/python -m tests.simthreads --first 1000000 --seeds 4000
-	REDLATCH_TESTS=all $(BIN)/python -m pytest $(FOUR) $(TESTS)
+	REDLATCH_TESTS=all $(BYTECODE) $(BIN)/python -m pytest $(WORKERS) $(TESTS)
 
 # The tests that need a few seconds: the unit tests of the layers, and few with servers.
 LAYERS := votes quorum guard wire drivers locks
 QUICK := config docs docs_messages errors faces help impl proxy reprs secrecy
 check: lint
-	$(BIN)/python -m pytest -q $(FOUR) $(LAYERS:%=tests/%) $(QUICK:%=tests/test_%.py)
+	$(BIN)/python -m pytest -q $(WORKERS) $(LAYERS:%=tests/%) $(QUICK:%=tests/test_%.py)
 
 bench: $(VENV)/.with-bench
 	$(BIN)/python -m bench $(BENCH)
@@ -100,7 +102,7 @@ sanitize:
 	    REDLATCH_CFLAGS="-fsanitize=address,undefined -g -O1" .venv-asan/.with-test
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" PYTHONMALLOC=malloc \
 	    ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 \
-	    .venv-asan/bin/python -m pytest --timeout 3600 $(FOUR) $(UNSANITIZED:%=--deselect %) $(TESTS)
+	    .venv-asan/bin/python -m pytest --timeout 3600 $(WORKERS) $(UNSANITIZED:%=--deselect %) $(TESTS)
 
 # Print a summary every minute. Any error fails the target.
 HOURS ?= 1

@@ -446,6 +446,11 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.usual(
+    "whether the client was forgotten does not depend on the face",
+    {"forgotten": False, "text": THREADS_SCRIPT},
+    {"forgotten": True, "text": ASYNCIO_SCRIPT},
+)
 @pytest.mark.parametrize("text", [THREADS_SCRIPT, ASYNCIO_SCRIPT], ids=["threads", "asyncio"])
 @pytest.mark.parametrize("forgotten", [False, True])
 def test_releases_in_transit_survive_the_end_of_the_interpreter(

@@ -264,6 +264,9 @@ def test_callers_of_one_hot_name_change_places_and_never_overlap(urls: list[str]
     assert 0 < answer["p50_us"] <= answer["p99_us"]
 
 
+@pytest.mark.usual(
+    "processes contend with the same harness", {"contender": "redlatch-fair-c"}, {"contender": "redlatch-aio-tenure0-c"}
+)
 @pytest.mark.parametrize(
     "contender", ["redlatch-tenure0-c", "redlatch-fair-c", "redlatch-aio-tenure0-c", "redlatch-aio-fair-c"]
 )

@@ -129,7 +129,7 @@ def test_no_master_is_killed_if_all_are_needed(environment: dict[str, str]) -> N
     assert "while holding the lock" in done.stdout
 
 
-@pytest.mark.usual("one buyer for one item, and many for one, are extremes of the same sale", {"stock": "7"})
+@pytest.mark.slow("sizes at the edges of what is possible; the other tests sell with usual ones")
 @pytest.mark.parametrize(("stock", "buyers", "masters"), [("1", "2", "3"), ("7", "8", "4"), ("1", "60", "1")])
 def test_the_demo_sells_out_whatever_the_sizes(
     environment: dict[str, str], stock: str, buyers: str, masters: str

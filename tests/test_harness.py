@@ -38,6 +38,11 @@ def run(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.usual(
+    "workers change where the stacks go, and the GIL changes who writes them",
+    {"test": "test_hangs_with_the_gil", "workers": ()},
+    {"test": "test_hangs", "workers": ("-n", "2")},
+)
 @pytest.mark.skipif(sys.platform != "linux", reason="needs pause() of the C library")
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
 @pytest.mark.parametrize("test", ["test_hangs", "test_hangs_with_the_gil"])

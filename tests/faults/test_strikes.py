@@ -226,6 +226,10 @@ def check_nobody_is_left(client: Client, other: Client, urls: list[str], name: s
     assert not any(queue.entries for queue in queues.values()), place
 
 
+@pytest.mark.usual(
+    "a lock with `on_lost` is attended to like a renewed one",
+    *[{"case": case} for case in ("free", "renewed", "late", "handed on", "handed on and lost")],
+)
 @pytest.mark.parametrize("case", ["free", "renewed", "watched", "late", "handed on", "handed on and lost"])
 def test_row_37_an_interrupt_at_each_place_of_an_acquire_leaves_nothing(
     case: str, search: Search, three: list[str], name: str
@@ -255,6 +259,13 @@ def test_row_37_an_interrupt_at_each_place_of_an_acquire_leaves_nothing(
 
 
 # "poll" waits for the sockets, "acquire" for the lock on which a waiter sleeps.
+@pytest.mark.usual(
+    "both waits are interrupted in a plain lock; the other calls have one of them each",
+    {"kind": "plain"},
+    {"kind": "rlock", "first": "acquire"},
+    {"kind": "multi", "first": "acquire"},
+    {"kind": "many", "first": "poll"},
+)
 @pytest.mark.parametrize("first", ["poll", "acquire"])
 @pytest.mark.parametrize("kind", ["plain", "rlock", "multi", "many"])
 def test_row_37_a_second_interrupt_while_the_first_is_handled_leaves_nothing(

@@ -616,6 +616,11 @@ for _ in range(100):
 """
 
 
+@pytest.mark.usual(
+    "the caches share the locks",
+    {"backend": "django", "on_masters": True},
+    {"backend": "django-redis", "on_masters": False},
+)
 @pytest.mark.parametrize("on_masters", [False, True])
 @pytest.mark.parametrize("backend", list(BACKENDS))
 def test_processes_lose_no_update(backend: str, on_masters: bool, fleet: Fleet, three: list[str]) -> None:

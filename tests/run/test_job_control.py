@@ -151,6 +151,11 @@ def shell(three: list[str], name: str, tool: str, tmp_path: Path) -> Iterator[Op
 every_shell = pytest.mark.parametrize("kind", SHELLS)
 
 
+@pytest.mark.usual(
+    "the shells differ in how they make jobs, and the places in a pipeline in who is in them",
+    {"kind": "bash"},
+    {"kind": "dash", "pipeline": "LOCK sh -c 'echo ready >/dev/tty; read x </dev/tty; echo got $x'"},
+)
 @every_shell
 @pytest.mark.parametrize(
     "pipeline",
@@ -189,6 +194,11 @@ def test_the_program_finds_itself_in_the_foreground(shell: Open, pipeline: str) 
     here.prompted()
 
 
+@pytest.mark.usual(
+    "the shells differ in how they make jobs, and the places in a pipeline in who is in them",
+    {"kind": "bash"},
+    {"kind": "dash", "pipeline": "{}"},
+)
 @every_shell
 @pytest.mark.parametrize("pipeline", ["{}", "{} | cat", "echo y | {}", 'sh -c "{}; true"'])
 def test_ctrl_z_gives_the_prompt_and_fg_goes_on(shell: Open, kind: str, pipeline: str) -> None:

@@ -39,6 +39,8 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
     if os.environ.get("REDLATCH_BUILD_EXT") == "1" and "REDLATCH_IMPL" not in os.environ:
         # The compiled build is required.
         impl.load("c")
+    if not any("::" in argument for argument in config.args):
+        _check_usual(items)
     left_out = [item for item in items if (_is_doubled(item) if ALL else _is_extra(item))]
     config.hook.pytest_deselected(items=left_out)
     gone = set(left_out)
@@ -72,6 +74,14 @@ def _is_usual(item: pytest.Item) -> bool:
         return True
     _, *combinations = mark.args
     return any(all(chosen[name] == value for name, value in each.items()) for each in combinations)
+
+
+def _check_usual(items: list[pytest.Item]) -> None:
+    """Check that each test has usual parameters: a wrong value in its mark would leave it out."""
+    tests = {item.nodeid.partition("[")[0] for item in items if item.get_closest_marker("usual")}
+    without = tests - {item.nodeid.partition("[")[0] for item in items if _is_usual(item)}
+    if without:
+        raise pytest.UsageError(f"no parameters of these tests are usual: {', '.join(sorted(without))}")
 
 
 def _is_doubled(item: pytest.Item) -> bool:
