@@ -306,6 +306,42 @@ def test_a_lock_of_a_daemon_thread_is_released_at_exit(
     assert keys([url], name) == {}
 
 
+FORGETFUL = """
+import asyncio, sys, redis, redlatch
+url, name = sys.argv[1:]
+server = redis.Redis.from_url(url)
+"""
+
+RELEASED_LAST = {
+    "threads": """
+lock = redlatch.Client(url).lock(name, ttl=60.0)
+assert lock.acquire()
+server.script_flush()
+lock.release(wait=False)
+server.close()
+""",
+    "asyncio": """
+client = redlatch.AsyncClient(url)
+async def use():
+    lock = client.lock(name, ttl=60.0)
+    assert await lock.acquire()
+    server.script_flush()
+    await lock.release(wait=False)
+asyncio.run(use())
+server.close()
+""",
+}
+
+
+@pytest.mark.parametrize("text", list(RELEASED_LAST.values()), ids=list(RELEASED_LAST))
+def test_a_release_at_exit_brings_its_script_if_the_master_has_forgotten_it(
+    text: str, implementation: impl.Implementation, url: str, name: str, keys: Keys
+) -> None:
+    process = run_script(FORGETFUL + text, implementation.name, url, name)
+    assert process.returncode == 0
+    assert keys([url], name) == {}
+
+
 def test_an_on_lost_that_raises_does_not_keep_a_lock(connect: Face, url: str, name: str, keys: Keys) -> None:
     def on_lost(lock: Any, reason: str) -> None:
         raise ZeroDivisionError

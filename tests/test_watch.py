@@ -522,7 +522,7 @@ AT_EXIT = """
 import sys
 from redlatch import Client
 client = Client(sys.argv[2:])
-locks = [client.lock(f"{sys.argv[1]}-{number}") for number in range(20)]
+locks = [client.lock(f"{sys.argv[1]}-{number}", ttl=60) for number in range(20)]
 for lock in locks:
     assert lock.acquire()
 for lock in locks:

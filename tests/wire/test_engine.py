@@ -1385,6 +1385,15 @@ def test_after_a_flushed_script_the_next_is_called_by_its_sha_again(rig: Rig) ->
     assert [name for name, _ in rig.got(0)] == ["EVALSHA"]
 
 
+def test_a_client_that_ends_sends_a_flushed_script_in_full_before_it_waits_on(rig: Rig) -> None:
+    with_dialect(rig, BY_SHA)
+    ballot = rig.submit("Release")
+    rig.got(0)
+    rig.far[0].sendall(NOSCRIPT)
+    rig.fleet.await_answers(rig.now_ns() + 20_000_000)
+    assert rig.got(0) == [("EVAL", ballot.command.token)]
+
+
 def fenced(rig: Rig, token: bytes) -> Any:
     """Submit a command that acquires with a script."""
     command = rig.commands.AcquireFenced(b"the-key", token, 0, 10_000, 1, 1)

@@ -444,6 +444,9 @@ class Fleet:
         self.flush()
         while self.owing() and (left := until_ns - self.clock.now()) > 0:
             self.pump(left)
+            # A reply has asked for the text of a script.
+            if self.staged:
+                self.flush()
 
     def abandon(self) -> None:
         """Undo every undecided command. For a client that is closed while calls are under way."""
