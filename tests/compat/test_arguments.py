@@ -181,7 +181,7 @@ def test_a_wait_is_logged_once_and_an_immediate_acquire_is_not(
 ) -> None:
     pottery = module_of(whose, "pottery")
     # The wait takes 0.3 s.
-    monkeypatch.setattr("redlatch.compat.pottery.AT_ONCE_NS", 200_000_000)
+    monkeypatch.setattr("redlatch.compat.pottery.base.AT_ONCE_NS", 200_000_000)
     with redis.Redis.from_url(single_master()) as master, caplog.at_level(logging.INFO, logger="pottery"):
         lock = pottery.Redlock(key=name, masters={master}, auto_release_time=0.3)
         assert lock.acquire()
@@ -201,7 +201,7 @@ def test_a_wait_in_a_task_is_logged_once(
 ) -> None:
     ours = module_of("ours", "pottery")
     # The wait takes 0.3 s.
-    monkeypatch.setattr("redlatch.compat.pottery.AT_ONCE_NS", 200_000_000)
+    monkeypatch.setattr("redlatch.compat.pottery.base.AT_ONCE_NS", 200_000_000)
 
     async def work() -> None:
         async with redis.asyncio.Redis.from_url(single_master()) as master:

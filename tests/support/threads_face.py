@@ -22,6 +22,7 @@ PACKAGE = Path(__file__).parents[2] / "src/redlatch"
 MODULES = {
     "aio.py": "client.py",
     "sql/aio.py": "sql/client.py",
+    "compat/pottery/aio.py": "compat/pottery/threads.py",
     **{f"locks/task_{name}.py": f"locks/thread_{name}.py" for name in ("condition", "latch", "multi")},
 }
 
@@ -102,6 +103,15 @@ TEXTS = {
         ),
         ("await asyncio.sleep(pause)", "time.sleep(pause)"),
     ],
+    "compat/pottery/aio.py": [
+        (
+            """def __init__(self, *, key: str, masters: Iterable[Any], **options: Any) -> None:
+        super().__init__(key=key, masters=masters, **options)""",
+            "",
+        ),
+        ("from typing import Any\n", "from typing import Any, Literal\n"),
+        (") -> None: await self.release()", ") -> Literal[False]:\n        self.release()\n        return False"),
+    ],
     "locks/task_multi.py": [
         ("from .owner import", "from threading import get_ident\nfrom .owner import"),
         ("@coroutine_function def acquire", "def acquire"),
@@ -128,6 +138,9 @@ WORDS = [
     (r"\btask_(lock|condition|latch|multi)\b", r"thread_\1"),
     (r"\bmade_in_this_task\b", "made_in_this_thread"),
     (r"\bask_async\b", "ask"),
+    (r"\bAIORedlock\b", "Redlock"),
+    (r"\basync_client_of\b", "client_of"),
+    (r"\bacquire_async\b", "acquire"),
     (r"\brecovering_task\b", "recovering"),
     (r"\bdrivers\.aio\b", "drivers.threads"),
     (r"\basyncio tasks\b", "threads"),
