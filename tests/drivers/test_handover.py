@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 from operate.test_mover import TTL, mover, use
+from support.builds import implementation_named
 from support.faces import await_true, wins
 
-from redlatch import Client, ConfigurationError
+from redlatch import Client, ConfigurationError, impl
 from redlatch.drivers.arrivals import DIAL_TIMEOUT
 from redlatch.drivers.handover import STRIDE, MovingConnections, SuccessorProbe, offset
 from redlatch.guard.handover import Successor
@@ -224,3 +225,46 @@ def test_a_new_master_is_looked_at_again_though_it_answered_before_dialling_retu
             pass
         mover(one, other).run()
         await_true(lambda: wins(client.lock("job")))
+
+
+def test_connecting_again_inside_a_call_of_the_same_thread_leaves_the_role_to_that_call(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    """A signal handler or a finalizer may do this."""
+    # The parts of the compiled driver cannot be reached.
+    monkeypatch.setattr(impl, "current", implementation_named("python"))
+    with Client(url) as client:
+        driver: Any = client._driver
+        leader = driver._leader
+        assert leader.take_role()
+        driver.connect()
+        assert leader.has_role()
+        driver._connections._dialled.pop()
+        driver._connected = False
+        driver.connect()
+        # The outer call takes it.
+        assert leader.has_role() and list(driver._connections.arrivals) == [(0, None)]
+        leader.take_all()
+        assert driver._connections.begun() and not driver._connections.arrivals
+        leader.leave()
+        assert wins(client.lock("job"))
+
+
+def test_an_error_while_masters_are_dialled_reaches_the_caller_and_the_next_call_dials_the_rest(
+    fleet: Fleets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = Dialler.start
+
+    def fail(dialler: Dialler, index: int, *given: Any) -> None:
+        if index == 1:
+            raise MemoryError
+        start(dialler, index, *given)
+
+    client = Client(fleet(3).urls)
+    with monkeypatch.context() as patched:
+        patched.setattr(Dialler, "start", fail)
+        with pytest.raises(MemoryError):
+            client.connect()
+    client.connect()
+    assert all(master.voting for master in client.health().masters)
+    client.close()

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from ..masters.master import Master
 from ..votes.units import Clock
 from ..wire.connect import Connection
 from .arrivals import Arrival, reject
@@ -32,6 +33,7 @@ class Belongings:
 
     _dialler: Any
     _switches: Any
+    _masters: list[Master]
 
     def __init__(self, clock: Clock, standing: Standing | None = None) -> None:
         self.fleet: Any = None
@@ -41,9 +43,19 @@ class Belongings:
         # Connections that wait for the guard's decision.
         self._waiting: dict[int, Connection] = {}
         self._clock = clock
+        self._dialled: list[int] = []
+        # The error that kept a master from being dialled, for `begun` to raise.
+        self.failure: Exception | None = None
         # Their sockets are objects. This keeps them alive: else the garbage collector might finalize them, with a
         # warning, before their owner can close them (see `Wires`). It must not keep this object alive.
         weakref.finalize(self, _turn_away_all, self._waiting, self.arrivals).atexit = False
+
+    def begun(self) -> bool:
+        """Return whether every master was dialled; raise the error that prevented it, once."""
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            raise failure
+        return len(self._dialled) == len(self._masters)
 
     def is_closing(self) -> bool:
         """Return whether calls are refused from now on."""

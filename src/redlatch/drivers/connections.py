@@ -73,9 +73,7 @@ class Connections(Belongings):
         self._misconfigured: dict[int, ConfigurationError] = {}  # by master
         self._make_fleet = make_fleet
         self._masters = masters
-        self._dialled: list[int] = []
         self._log = MasterLog(masters, quorum, tracking)
-        # It does not know this object.
         self._guard = None if guard is None else guard(partial(report_set_back, masters))
         self._tried: set[int] = set()  # masters that were dialled, with whatever outcome
         self._doubts = Doubts() if doubts is None else doubts
@@ -91,10 +89,9 @@ class Connections(Belongings):
         return self.fleet
 
     def start(self) -> None:
-        """Begin to dial every master that is not dialled yet; outcomes may be delivered before this returns.
+        """Begin to dial every master that is not dialled yet; only the thread that takes arrivals calls this.
 
-        Only the thread that takes arrivals calls this. After an interrupt the next call may dial a master twice; then
-        `arrive` closes the second connection.
+        After an interrupt the next call may dial a master twice; then `arrive` closes the second connection.
         """
         while (index := len(self._dialled)) < len(self._masters):
             self._dial(index)
@@ -125,7 +122,7 @@ class Connections(Belongings):
                     self.fleet.drop(index, link.cause)
 
     def is_quorate(self) -> bool:
-        """Return whether a quorum is connected, every master has been tried, or the client closes."""
+        """Return whether a quorum is connected, or no more masters can be awaited."""
         return self._connected() >= self.quorum or self.is_complete()
 
     def is_complete(self) -> bool:
@@ -175,7 +172,6 @@ class Connections(Belongings):
         self.fleet.record_silent(ballot)
 
     def record_all_silent(self, ballots: list[Ballot]) -> None:
-        """As `record_silent`, for each of many ballots that was not decided in time."""
         for ballot in ballots:
             if not ballot.decided:
                 self.record_silent(ballot)
@@ -202,6 +198,9 @@ class Connections(Belongings):
             else:
                 self._take(index, outcome)
         except Exception as error:
+            if outcome is None:
+                self.failure = error
+                return False
             logger.exception("master %s cannot be used", self._masters[index].address)
             self._reject(index, outcome, LONGEST_PAUSE)
             self._note_outcome(index, error)
@@ -210,8 +209,7 @@ class Connections(Belongings):
     def _switch(self, index: int, switch: Switch) -> None:
         if switch.moved:
             self._dialler.hurry(index)
-        cause = self._switches.cause_to_leave(index)
-        if cause is not None:
+        if (cause := self._switches.cause_to_leave(index)) is not None:
             self.fleet.drop(index, cause)
         if index in self._waiting:
             self._take(index, self._waiting[index])

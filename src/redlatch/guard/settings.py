@@ -48,6 +48,7 @@ class Guard:
 
     @property
     def max_ttl_ms(self) -> int:
+        """The longest ttl in whole milliseconds."""
         return round(self.max_ttl * 1000)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 AnyMethod = TypeVar("AnyMethod", bound=Callable[..., Coroutine[Any, Any, Any]])
+AnyCall = TypeVar("AnyCall", bound=Callable[..., Any])
 
 
 class ThreadOwner:
@@ -89,7 +90,7 @@ def coroutine_function(method: AnyMethod) -> AnyMethod:
     return method
 
 
-def named(call: str) -> Callable[[AnyMethod], AnyMethod]:
+def named(call: str) -> Callable[[AnyCall], AnyCall]:
     """Return a decorator that gives the coroutines of a private method the name of the public call that returns them.
 
     Python shows this name in the warning of a forgotten await, and in the repr of a task.
@@ -98,7 +99,7 @@ def named(call: str) -> Callable[[AnyMethod], AnyMethod]:
         call: the public call, such as "AsyncLock.acquire".
     """
 
-    def rename(method: AnyMethod) -> AnyMethod:
+    def rename(method: AnyCall) -> AnyCall:
         method.__qualname__ = call
         return method
 

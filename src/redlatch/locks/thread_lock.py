@@ -11,7 +11,7 @@ from ..errors import LockError
 from ..quorum.claim import SEVERAL
 from .driver import ThreadDriver
 from .lock import BaseLock, Shared, note_failure
-from .owner import made_in_this_thread
+from .owner import made_in_this_thread, named
 
 
 class ThreadLock(BaseLock):
@@ -21,6 +21,7 @@ class ThreadLock(BaseLock):
 
     _shared: Shared[ThreadDriver]
 
+    @named("Lock.acquire")
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
         """Acquire the lock.
 
@@ -54,6 +55,7 @@ class ThreadLock(BaseLock):
                 raise
             raise
 
+    @named("Lock.release")
     def release(self, wait: bool = True) -> None:
         """Release the lock. An interrupted release is still sent; call it again to wait for the answer.
 

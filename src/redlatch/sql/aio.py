@@ -12,6 +12,8 @@ from redlatch.locks.options import Wakeups
 from redlatch.quorum.policy import Handoff, Retry
 from redlatch.sql.clients import DEFAULT_ATTEMPT, DEFAULT_RETRY, OnDatabase, Source
 from redlatch.sql.schema import make_table
+from redlatch.votes.units import SECOND
+from redlatch.wire.net import now_ns
 
 
 class AsyncClient(OnDatabase, aio.AsyncClient):
@@ -104,6 +106,7 @@ class AsyncClient(OnDatabase, aio.AsyncClient):
 
     async def close(self, release: bool = False, timeout: float = 1.0) -> None:
         """As for `redlatch.AsyncClient`; it also waits for the connection to be closed, at most `timeout` seconds."""
+        began_ns = now_ns()
         await super().close(release, timeout)
-        for pause in self._closes(timeout):
+        for pause in self._closes(began_ns + int(timeout * SECOND)):
             await asyncio.sleep(pause)

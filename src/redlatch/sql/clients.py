@@ -22,7 +22,6 @@ from redlatch.sql.database import Database
 from redlatch.sql.dialling import DatabaseDial
 from redlatch.sql.settings import SHEDLOCK, Settings
 from redlatch.sql.shedlock import NAME_LENGTH, is_shedlock_name
-from redlatch.votes.units import SECOND
 from redlatch.wire.connect import Dialler
 from redlatch.wire.net import now_ns
 from redlatch.wire.transactions import FAMILY
@@ -46,6 +45,8 @@ class OnDatabase(BaseClient):
     _database: Database
     _dial: DatabaseDial
     _settings: Settings
+    # Whether `close` has waited for the connection to be closed.
+    _awaited = False
 
     def _choose(self, database: object, table: str | None, mode: str, dialect: str, owner: str | None) -> None:
         """Set the database and the settings; call this before `BaseClient.__init__`."""
@@ -64,9 +65,11 @@ class OnDatabase(BaseClient):
     def _dialler(self) -> Callable[..., Any]:
         return partial(Dialler, connect=self._dial)
 
-    def _closes(self, timeout: float) -> Iterator[float]:
-        """Yield pauses until the connection's thread has closed it, for at most this many seconds."""
-        until_ns = now_ns() + int(timeout * SECOND)
+    def _closes(self, until_ns: int) -> Iterator[float]:
+        """Yield pauses until the thread of the connection has closed it, at most until then; only the first time."""
+        if self._awaited:
+            return
+        self._awaited = True
         # A child has only its parent's connection, and no thread that could close it.
         while self._dial.is_open() and now_ns() < until_ns and not self._driver.forked and not sys.is_finalizing():
             yield CLOSING_PAUSE

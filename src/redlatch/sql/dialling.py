@@ -126,7 +126,7 @@ class DatabaseDial:
             self._opening.release()
 
     def is_open(self) -> bool:
-        """Return True if a connection is open or being opened. After the end of the client, none is opened."""
+        """Return whether a connection is open or being opened."""
         return self._opening.locked() or not all([backend.closed for backend in self._backends])
 
     def _open(self, database: Database, tracking: bool) -> Translator:
