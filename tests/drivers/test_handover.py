@@ -245,7 +245,7 @@ def test_connecting_again_inside_a_call_of_the_same_thread_leaves_the_role_to_th
         # The outer call takes it.
         assert leader.has_role() and list(driver._connections.arrivals) == [(0, None)]
         leader.take_all()
-        assert driver._connections.begun() and not driver._connections.arrivals
+        assert driver._connections.all_dialled() and not driver._connections.arrivals
         leader.leave()
         assert wins(client.lock("job"))
 

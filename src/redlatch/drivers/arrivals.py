@@ -1,7 +1,7 @@
 """The outcomes that other threads deliver to a driver, and the parts that drivers dial with.
 
 A dialling thread delivers a connection, or why there is none. A listener delivers that a master was replaced. A thread
-that connects the client delivers None: begin to dial. So all that changes connections has one thread at a time.
+that connects the client delivers None: begin to dial. So only one thread at a time changes the connections.
 """
 
 from __future__ import annotations

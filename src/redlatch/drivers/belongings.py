@@ -44,18 +44,20 @@ class Belongings:
         self._waiting: dict[int, Connection] = {}
         self._clock = clock
         self._dialled: list[int] = []
-        # The error that kept a master from being dialled, for `begun` to raise.
+        # The error that kept a master from being dialled, until `connect` raises it.
         self.failure: Exception | None = None
         # Their sockets are objects. This keeps them alive: else the garbage collector might finalize them, with a
         # warning, before their owner can close them (see `Wires`). It must not keep this object alive.
         weakref.finalize(self, _turn_away_all, self._waiting, self.arrivals).atexit = False
 
-    def begun(self) -> bool:
-        """Return whether every master was dialled; raise the error that prevented it, once."""
+    def all_dialled(self) -> bool:
+        return len(self._dialled) == len(self._masters)
+
+    def raise_failure(self) -> None:
+        """Raise the error that kept a master from being dialled, once."""
         failure, self.failure = self.failure, None
         if failure is not None:
             raise failure
-        return len(self._dialled) == len(self._masters)
 
     def is_closing(self) -> bool:
         """Return whether calls are refused from now on."""

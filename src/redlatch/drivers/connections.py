@@ -295,7 +295,8 @@ class Connections(Belongings):
         first = index in self.untried
         if isinstance(outcome, Connection):
             if self.standing.closed or self.fleet.links[index].up:  # it was dialled twice, after an interrupt
-                return outcome.sock.close()
+                outcome.sock.close()
+                return
             if outcome.sock.fileno() < 0:  # an interrupt struck while it was adopted, and its socket is gone
                 self._dial(index)
                 return

@@ -181,17 +181,18 @@ class Driver(Session):
                 # `close` ran meanwhile and found no fleet to close.
                 if self._standing.closed:
                     self._connections.close()
-        if not self._connections.begun():
+        if not self._connections.all_dialled():
             self._connections.arrivals.append((0, None))
             # A signal handler or a finalizer inside a call of this thread: that call takes the arrival.
             if not (self._leader.has_role() or self._standing.closed):
                 self._leader.serve()
-            self._connections.begun()
+            self._connections.raise_failure()
         wait = 2 * DIAL_TIMEOUT if all_of_them else GRACE
         self._watchers.wait(self._connections.is_quorate, self._clock.now() + int(2 * DIAL_TIMEOUT * SECOND))
         self._watchers.wait(self._connections.is_complete, self._clock.now() + int(wait * SECOND))
         self._connections.check()
-        self._connected = self._connections.begun()
+        self._connections.raise_failure()
+        self._connected = self._connections.all_dialled()
 
     def send(self, commands: list[Command]) -> None:
         """Send commands to every master without waiting for an answer."""

@@ -123,7 +123,7 @@ class Batch(Generic[AnyLock]):
         for lock in self._present():
             lock._go_on()
 
-    def undo(self, error: BaseException | None = None) -> None:
+    def undo(self) -> None:
         """Release every lock of an acquire that an exception has ended. If interrupted, this may be repeated."""
         holds = [lock._hold for lock in self._present() if lock._hold.ticket is self._ticket]
         self._send(holds, [hold.undoing(self._ticket) for hold in holds])

@@ -46,7 +46,7 @@ class AsyncMultiLock(BaseMultiLock):
             await self._shared.driver.run(self._acquiring(batch, seconds))
             return self._won(batch)
 
-        return await recovering_task(acquire, batch.undo)
+        return await recovering_task(acquire, lambda _: batch.undo())
 
     async def release(self, wait: bool = True) -> None:
         """Release all names. An interrupted release is still sent.

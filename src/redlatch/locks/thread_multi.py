@@ -44,7 +44,7 @@ class MultiLock(BaseMultiLock):
             self._shared.driver.run(self._acquiring(batch, seconds))
             return self._won(batch)
 
-        return recovering(acquire, batch.undo)
+        return recovering(acquire, lambda _: batch.undo())
 
     def release(self, wait: bool = True) -> None:
         """Release all names. An interrupted release is still sent.
