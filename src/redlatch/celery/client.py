@@ -73,14 +73,14 @@ class TaskClient(Client):
         Raises:
             NotOwned: the lock is not held.
         """
-        hold, driver = lock._hold, self._driver
+        hold = lock._hold
         token = lock.token
         if token is None:
             raise NotOwned(f"cannot hand over {lock.name!r}: this lock object does not hold it", name=lock.name)
         # Waiters of this client ask the masters from now on. `free` comes last: until then an error leaves a lock that
         # can be released.
         hold.token_exposed = True
-        driver.leave_queue(hold)
+        self._quorum.leave_queue(self._driver, hold)
         hold.free()
         return token.decode()
 

@@ -36,6 +36,6 @@ def _forget(lease: Any, hold: Any) -> None:
     try again by themselves.
     """
     hold.token_exposed = True
-    queues = lease._shared.driver.queues
+    queues = lease._shared.quorum.queues
     if queues.heads.get(hold.key) is hold and hold.key not in queues.by_key:
         queues.heads.pop(hold.key, None)
