@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..quorum.losses import COUNTED
+from ..loss import COUNTED
 from ..stats import Histogram
 
 Kind = Literal["counter", "gauge", "histogram"]
