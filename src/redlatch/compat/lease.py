@@ -1,4 +1,4 @@
-"""The locks behind the drop-ins. Users may drop the lock object while they still hold the lock."""
+"""The locks behind the drop-ins."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Forgotten:
 
 
 class Lease(_Forgotten, Lock):
-    """A lock for threads. Once its object is collected, waiters of this process no longer wait for it locally."""
+    """A lock whose object may be dropped while it is held: waiters of this process then ask the masters."""
 
     __slots__ = ()
 
@@ -32,8 +32,8 @@ class AsyncLease(_Forgotten, AsyncLock):
 def _forget(lease: Any, hold: Any) -> None:
     """Forget a held lock whose object was collected. No code has read its token, so no code can release it.
 
-    The garbage collector may call this at any moment and in any thread, so it wakes no waiters. Waiters in the queue
-    try again by themselves.
+    The garbage collector may call this in any thread, so it wakes no waiters: those in the queue try again by
+    themselves.
     """
     hold.token_exposed = True
     queues = lease._shared.driver.queues

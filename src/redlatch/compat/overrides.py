@@ -32,13 +32,10 @@ _CALLED = frozenset(
     }
 )
 
-# These classes change no commands, even if methods were patched into them.
 _PLAIN = frozenset({*redis.Redis.__mro__, *redis.asyncio.Redis.__mro__})
 
-# Tools that also wrap methods of single clients.
 _INSTRUMENTATION = frozenset({"opentelemetry", "sentry_sdk"})
 
-# Module-level names are looked up faster.
 _THREADS, _ASYNCIO = redis.Redis, redis.asyncio.Redis
 _changes_nothing = _CALLED.isdisjoint
 
@@ -83,6 +80,6 @@ def _is_instrumented(client: Any, name: str, attribute: Any) -> bool:
 
 
 def _tool_of(attribute: Any) -> str:
-    """Return the package of a wrapper. A wrapt wrapper shows the wrapped module, so read its function's module."""
+    """Return the package of a wrapper. A wrapt wrapper shows the wrapped module."""
     made_by = getattr(attribute, "_self_wrapper", attribute)
     return str(getattr(made_by, "__module__", "")).partition(".")[0]

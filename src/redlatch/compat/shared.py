@@ -1,4 +1,4 @@
-"""Helpers of all drop-ins: exceptions of the originals and of redis-py, encoding, tokens, and repeated attempts."""
+"""Helpers of all drop-ins."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def original(name: str) -> ModuleType | None:
 
 
 def packing(pool: Any) -> Callable[[Any], bytes]:
-    """Return a function that encodes an argument of a command. With hiredis, text is always encoded as UTF-8."""
+    """Return a function that encodes an argument of a command."""
     encode = pool.get_encoder().encode
     utf_8 = redis.utils.HIREDIS_AVAILABLE
 
     def packed(word: Any) -> bytes:
         if utf_8 and isinstance(word, str):
             return word.encode()
-        # `encode` returns a memoryview unchanged.
+        # With hiredis, redis-py always encodes text as UTF-8. `encode` returns a memoryview unchanged.
         return bytes(encode(word))
 
     return packed
@@ -96,16 +96,13 @@ def redis_error_of(error: QuorumUnavailable) -> redis.RedisError:
 
 
 def _as_redis_has_it(address: str, cause: BaseException) -> redis.RedisError:
-    """Return redis-py's error for a cause, with the server's address as in redis-py's messages."""
     if isinstance(cause, redis.RedisError):
         return cause
-    # An IPv6 address.
     if address.startswith("["):
         address = address[1:].replace("]:", ":")
     if isinstance(cause, TimeoutError):
         return redis.TimeoutError(f"Timeout reading from {address}: {cause}")
     if not isinstance(cause, OSError) or cause.errno is None:
-        # The text is redlatch's own and names the server.
         return redis.ConnectionError(str(cause))
     if isinstance(cause, (BrokenPipeError, ConnectionAbortedError, ConnectionResetError)):
         return redis.ConnectionError(f"Error while reading from {address} : {cause.args}")
@@ -157,7 +154,6 @@ class Trial:
         return None if self._give_up is None else max(0.0, self._give_up - now_ns() / SECOND)
 
     def pause(self) -> float | None:
-        """Return the seconds to wait before the next attempt; None if the timeout ends earlier."""
         seconds = self._pause()
         return None if self._give_up is not None and now_ns() / SECOND + seconds >= self._give_up else seconds
 

@@ -1,7 +1,4 @@
-"""One connection to the database, used by one thread.
-
-A driver for asyncio runs in an event loop of that thread, independent of the application's loop.
-"""
+"""One connection to the database, used by one thread. A driver for asyncio runs in an event loop of that thread."""
 
 from __future__ import annotations
 
@@ -48,21 +45,15 @@ class OwnConnection(Protocol):
     def prepare(self, call: Callable[[Connection], object]) -> None:
         """Call a function with the SQLAlchemy connection, now and whenever the connection is reopened."""
 
-    def run(self, call: Callable[[Connection], Result]) -> Result:
-        """Return the result of a function that gets the SQLAlchemy connection."""
+    def run(self, call: Callable[[Connection], Result]) -> Result: ...
 
     def listen(self, channel: str) -> Notices | None:
         """Listen to notices on a channel; None if this driver cannot receive them."""
 
     def wait(self, sock: socket.socket, seconds: float | None) -> None:
-        """Return when the socket is readable, a notice has come, or the time is over.
+        """Return when the socket is readable, a notice has come, or the time is over; raise BackendLost at its end."""
 
-        Raises:
-            BackendLost: the connection to the database broke meanwhile.
-        """
-
-    def close(self) -> None:
-        """Close the connection."""
+    def close(self) -> None: ...
 
 
 class BlockingConnection:
@@ -238,7 +229,6 @@ class LoopConnection:
         if self._closed:
             return []
         selector: Any = self._selector
-        # Selectors without a descriptor use lists.
         own = [selector.fileno()] if hasattr(selector, "fileno") else []
         return [*self._selected(), *own]
 
@@ -311,16 +301,11 @@ def _close(connection: Connection) -> None:
         connection.invalidate()
         connection.close()
     except DBAPIError:
-        # It is already broken.
         pass
 
 
 def connect(engine: Engine | AsyncEngine) -> OwnConnection:
-    """Open a connection to the database.
-
-    Raises:
-        BackendLost: the database cannot be reached; the text says why.
-    """
+    """Open a connection, or raise BackendLost."""
     try:
         if isinstance(engine, AsyncEngine):
             return LoopConnection(engine)

@@ -11,15 +11,10 @@ from redlatch.wire.bridge import BackendLost
 
 
 class Notices(Protocol):
-    def fileno(self) -> int:
-        """Return the descriptor that is readable when a notice may have come."""
+    def fileno(self) -> int: ...
 
     def read(self) -> None:
-        """Read from the connection.
-
-        Raises:
-            BackendLost: the connection broke.
-        """
+        """Read from the connection, or raise BackendLost."""
 
     def take(self) -> list[str]:
         """Return the notices of other connections since the last call."""
@@ -82,8 +77,6 @@ class Psycopg2Notices:
 
 
 class AsyncpgNotices:
-    """Notices by asyncpg, whose loop reads them."""
-
     def __init__(self, raw: Any, wake: Callable[[], object]) -> None:
         self._connection = raw
         self._wake = wake
