@@ -258,7 +258,6 @@ LONG = {
     "redlatch.aio": "the docstring of each public call describes all its arguments and errors",
     "redlatch.client": "as redlatch.aio",
     "redlatch.compat.aioredlock": "it has all names of the original, so that one import finds them",
-    "redlatch.compat.redis_lock": "it has all names of the original, so that one import finds them",
     "redlatch.compat.redis_py": "the sync and the asyncio class differ in more than await",
     "redlatch.drivers.aio": "it has all callbacks of the loop",
     "redlatch.locks.reentrant": "the sync and the asyncio lock are compared line by line",

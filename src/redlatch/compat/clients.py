@@ -17,8 +17,8 @@ from functools import partial
 from typing import Any
 
 from .. import impl
-from ..aio import AsyncClient
-from ..client import Client
+from ..aio import AsyncClient, AsyncLock
+from ..client import Client, Lock
 from ..config import ttl_ms_of
 from ..locks.factory import BaseClient
 from ..loss import Loss
@@ -26,7 +26,6 @@ from ..masters.listed import check_cluster, masters_of
 from ..quorum.claim import HELD
 from ..quorum.quorum import Quorum
 from ..votes.key import key_as_it_is
-from .lease import AsyncLease, Lease
 from .overrides import override_of
 from .shared import SOCKET_TIMEOUT, identity_of, packing, refusal_of, show
 
@@ -34,6 +33,38 @@ logger = logging.getLogger("redlatch")
 
 # The ttl of a lock that the original would keep without a ttl. It is renewed while its holder lives.
 RENEWED_MS = 30_000
+
+
+class _Forgotten:
+    __slots__ = ()
+    _hold: Any
+
+    def __del__(self) -> None:
+        hold = self._hold
+        if hold.state == HELD and not hold.token_exposed:
+            _forget(self, hold)
+
+
+class Lease(_Forgotten, Lock):
+    """A lock whose object may be dropped while it is held: waiters of this process then ask the masters."""
+
+    __slots__ = ()
+
+
+class AsyncLease(_Forgotten, AsyncLock):
+    __slots__ = ()
+
+
+def _forget(lease: Any, hold: Any) -> None:
+    """Forget a held lock whose object was collected. No code has read its token, so no code can release it.
+
+    The garbage collector may call this in any thread, so it wakes no waiters: those in the queue try again by
+    themselves.
+    """
+    hold.token_exposed = True
+    queues = lease._shared.driver.queues
+    if queues.heads.get(hold.key) is hold and hold.key not in queues.by_key:
+        queues.heads.pop(hold.key, None)
 
 
 class Foreign(BaseClient):

@@ -15,8 +15,6 @@ class OutOfTime(Exception): ...
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal arrived; `status` is the exit status that a shell would report."""
-
     def __init__(self, number: int) -> None:
         super().__init__()
         self.status = 128 + number
@@ -25,8 +23,8 @@ class Stopped(KeyboardInterrupt):
 class Interruptions:
     """A context manager in which a signal raises Stopped and the time limit raises OutOfTime.
 
-    The time limit is an alarm signal, because a signal interrupts every wait of the main thread. Only the first signal
-    counts: a second Ctrl-C must not stop the cleanup of processes and files.
+    The limit is an alarm signal, which interrupts every wait of the main thread. Only the first signal counts: a second
+    Ctrl-C must not stop the cleanup.
     """
 
     def __init__(self, seconds: float) -> None:

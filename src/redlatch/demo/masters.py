@@ -9,10 +9,9 @@ from typing import Protocol
 
 from redlatch.errors import ConfigurationError
 
-# With two masters, the quorum is two.
 ENOUGH_TO_KILL_ONE = 3
 
-# Seconds until the killed master comes back. The guard ignores its votes until every lease that it voted for is over.
+# Seconds until the killed master comes back.
 AWAY = 0.5
 
 
@@ -21,8 +20,7 @@ class Fleet(Protocol):
 
     def kill(self, index: int) -> None: ...
 
-    def start(self, index: int) -> None:
-        """Start the master again, empty, at the same address."""
+    def start(self, index: int) -> None: ...
 
 
 class Masters:
@@ -49,7 +47,6 @@ class Masters:
         return self._back_at is not None
 
     def kill_one(self, tell: Callable[[str], None]) -> None:
-        """Kill one master and schedule its restart. Do nothing after the first call, or if no quorum would be left."""
         if not self.killable or self._killed or self._fleet is None:
             return
         self._killed = True
@@ -65,7 +62,6 @@ class Masters:
         try:
             self._fleet.start(self._victim)
         except ConfigurationError as error:
-            # This is no ConfigurationError, because no command-line option is wrong.
             raise RuntimeError(f"master {self._victim + 1} does not come back: {error}") from error
         tell(f"master {self._victim + 1} is back, empty; it votes again when no lease from before is left")
 
@@ -76,7 +72,7 @@ def open_masters(count: int, servers: Sequence[str]) -> Iterator[Masters]:
     if servers:
         yield Masters(servers)
         return
-    # Import it only here: with the user's own servers, no embedded server is needed.
+    # The user's own servers need no embedded server.
     from redlatch.testing import embedded
 
     fleet = embedded.masters(count)

@@ -15,8 +15,6 @@ import redlatch
 
 
 class Face(StrEnum):
-    """The interface of redlatch that a process uses for its buyers; both compete for the same lock."""
-
     THREADS = "threads"
     ASYNCIO = "asyncio"
 
@@ -51,7 +49,6 @@ class Plan:
 
     Attributes:
         folder: the folder of the shop's files.
-        buyers: the numbers of its buyers.
         urls: the lock masters; empty for a sale without a lock.
         name, ttl, patience, longest_pause: as in `sale.Order`.
         doomed_at: the first buyer that finds this many items left waits to be killed; 0 for no buyer.
@@ -86,19 +83,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Event:
-    """An event in a buyer process.
-
-    Attributes:
-        wait: the seconds that the acquire before the event took; None if there was none.
-        text: see `Kind`.
-    """
+    """An event in a buyer process; `wait` is the length in seconds of the acquire before it."""
 
     kind: Kind
     wait: float | None = None
     text: str = ""
 
     def send(self) -> None:
-        """Write the event to stdout in one call. A line is shorter than PIPE_BUF, so lines of threads do not mix."""
+        """Write the event in one call. A line is shorter than PIPE_BUF, so lines of threads do not mix."""
         line = json.dumps({"kind": self.kind, "wait": self.wait, "text": self.text[:2000]})
         os.write(1, line.encode() + b"\n")
 

@@ -15,23 +15,14 @@ from redlatch.demo.messages import Event, Plan
 
 
 class BuyerProcess:
-    """One buyer process.
-
-    Args:
-        plan: sent to it.
-        inbox: receives the events of the process as they arrive, and None at its end.
-        errors: the file for its stderr.
-
-    Attributes:
-        finished: True once it has no more to do, or was killed.
-    """
+    """One buyer process. The inbox receives its events as they arrive, and None at its end."""
 
     def __init__(self, plan: Plan, inbox: Inbox, errors: Path) -> None:
         self.plan = plan
         self.finished = False
         with errors.open("ab") as stderr:
-            # The process gets its own session, so that Ctrl-C reaches only the demo, which ends its buyers itself. With
-            # -P and our own path the process imports the same modules as the demo, regardless of the current folder.
+            # It gets its own session, so that Ctrl-C reaches only the demo. With -P and our own path it imports the
+            # same modules as the demo, regardless of the current folder.
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "redlatch.demo.buyer"],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -72,11 +63,11 @@ class BuyerProcess:
         try:
             with os.fdopen(os.dup(self._process.stdout.fileno()), "rb") as lines:
                 for line in lines:
-                    # A line without its end: the process was killed while it wrote.
+                    # The process was killed while it wrote.
                     if line.endswith(b"\n"):
                         inbox.put((self, Event.from_line(line)))
         finally:
-            # Do this even after a line that is not an event. Without the None the demo would wait until its time limit.
+            # Even after a line that is not an event: otherwise the demo would wait until its time limit.
             inbox.put((self, None))
 
 

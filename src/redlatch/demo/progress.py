@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 
 class Display:
-    """Shows the sales, one after the other; a `sale.Watcher`. `at` is the title of the current chapter."""
+    """Shows the sales, one after the other; `at` is the title of the current chapter."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -34,7 +34,6 @@ class Display:
         self._bar.stop()
 
     def chapter(self, what: str, stock: int | None = None) -> None:
-        """Announce the next chapter; `stock` is the number of items if it is a sale."""
         self.at = what.strip()
         self._console.print(what, highlight=False)
         if self._task is not None:

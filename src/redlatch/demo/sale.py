@@ -1,8 +1,7 @@
 """One sale: start the buyer processes, handle their events, and kill a master and a buyer process on the way.
 
-One loop in one thread does this; a reader thread per buyer process only moves the events into a queue. With a lock, the
-demo kills a master when half the stock is sold. When two fifths are left, it kills the buyer process that holds the
-lock, and starts a new process with those buyers of the dead one that have not bought yet. Otherwise the number of
+With a lock, the demo kills a master when half the stock is sold. When two fifths are left, it kills the buyer process
+that holds the lock, and starts a new one with those buyers of it that have not bought yet. Otherwise the number of
 remaining buyers would depend on the process that held the lock.
 """
 
@@ -21,27 +20,20 @@ from redlatch.demo.messages import Event, Face, Kind, Plan
 from redlatch.demo.process import BuyerProcess, Inbox
 from redlatch.demo.shop import Shop
 
-# Seconds to wait for an event before the loop looks at the clock again.
 TICK = 0.02
 
 
-class DemoFailed(Exception):
-    """There is no result."""
+class DemoFailed(Exception): ...
 
 
 def count(number: int, what: str) -> str:
-    """Return a number with its noun in singular or plural."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 class Watcher(Protocol):
-    """Shows the sale while it runs."""
+    def happened(self, seconds: float, what: str) -> None: ...
 
-    def happened(self, seconds: float, what: str) -> None:
-        """Show an event and its time in seconds since the start of the sale."""
-
-    def sold(self, count: int) -> None:
-        """Show the number of items sold so far."""
+    def sold(self, count: int) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -50,10 +42,9 @@ class Order:
 
     Attributes:
         processes: the number of buyer processes; half run threads, half asyncio.
-        name: the name of the lock.
         ttl: seconds of a lease.
         patience: seconds after which a buyer gives up waiting for the lock.
-        longest_pause: the longest pause in seconds between two attempts of a waiting buyer.
+        longest_pause: seconds between two attempts of a waiting buyer.
     """
 
     stock: int
@@ -69,7 +60,6 @@ class Order:
         return max(1, self.stock * 2 // 5)
 
     def shares(self) -> list[tuple[int, ...]]:
-        """Return the numbers of the buyers of each process."""
         count = min(self.processes, self.buyers)
         return [tuple(range(first, self.buyers, count)) for first in range(count)]
 
@@ -106,11 +96,9 @@ class Tally:
 
 
 class Sale:
-    """One sale.
+    """One sale; without masters it has no lock, and no process is killed.
 
-    Args:
-        masters: None for a sale without a lock, in which no process is killed.
-        undisturbed: a context in which no signal raises an exception. The sale starts and ends processes in it.
+    In the context `undisturbed`, no signal raises an exception: processes are started and ended there.
     """
 
     def __init__(
@@ -129,10 +117,9 @@ class Sale:
         self._shop = Shop.open(folder, order.stock)
         self._inbox: Inbox = queue.SimpleQueue()
         self._processes: list[BuyerProcess] = []
-        # The number of processes whose buyers are not ready yet.
         self._waiting = 0
         self._began = 0.0
-        # The time at which the holder of the lock was killed; 0.0 before that, and when the sale continues.
+        # When the holder of the lock was killed; 0.0 while the sale goes on.
         self._halted = 0.0
         self._tally = Tally(order.stock)
 
@@ -226,13 +213,11 @@ class Sale:
             each.open_door()
 
     def _bought(self) -> None:
-        """Count a sold item. In a sale with a lock, kill a master when half the stock is sold."""
         self._tally.sold += 1
         self._watcher.sold(self._tally.sold)
         if not self._masters:
             return
-        # Events of different processes may arrive in another order. An item that was sold before the kill does not end
-        # the halt.
+        # Events may arrive late: an item that was sold before the kill does not end the halt.
         if self._halted and self._tally.sold > self._order.stock - self._order.doomed_at:
             self._tally.halted = time.perf_counter() - self._halted
             self._tell(f"the sale goes on: the killed buyer's lease ran out after {self._tally.halted:.2f} s")
@@ -247,7 +232,6 @@ class Sale:
             self._masters.kill_one(self._tell)
 
     def _kill_holder(self, process: BuyerProcess) -> None:
-        """Kill the process, which waits for that inside its critical section, and start another one instead."""
         process.kill()
         self._halted = time.perf_counter()
         self._tell(f"buyer process {process.pid} killed (SIGKILL) while holding the lock")

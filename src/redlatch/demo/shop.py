@@ -16,16 +16,16 @@ from pathlib import Path
 
 from redlatch.demo.messages import Event, Kind
 
-# Seconds between a buyer's read of the stock and its write. It is short, so that a sale ends soon, and long enough that
-# without a lock other buyers nearly always read the same number meanwhile.
+# Seconds between a buyer's read of the stock and its write: long enough that without a lock other buyers nearly always
+# read the same number meanwhile.
 THINKING = (0.002, 0.004)
 
-# The digits of the stock. One call overwrites a number of fixed width, so no reader sees half a number.
+# One call overwrites a number of fixed width, so no reader sees half a number.
 _WIDTH = 8
 
 
 class Shop:
-    """The files of one sale. Every process has its own Shop object for them."""
+    """The files of one sale. Every process has its own object for them."""
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
@@ -34,7 +34,6 @@ class Shop:
 
     @classmethod
     def open(cls, folder: Path, stock: int) -> Shop:
-        """Create the folder with `stock` items and an empty ledger."""
         folder.mkdir()
         (folder / "stock").write_text(f"{stock:0{_WIDTH}d}\n")
         (folder / "ledger").touch()
@@ -64,12 +63,7 @@ class Shop:
 
 
 class Doom:
-    """Decides whether this process must be killed in the middle of the sale: one of its buyers holds the lock and is
-    the first to find `at` items left.
-
-    Args:
-        at: the number of items; 0 for never.
-    """
+    """Decides if this process must be killed: a buyer of it holds the lock and is the first to find `at` items left."""
 
     def __init__(self, shop: Shop, at: int) -> None:
         self._shop = shop
@@ -77,7 +71,7 @@ class Doom:
         self._sealed = False
 
     def seals(self, left: int, wait: float | None) -> bool:
-        """Return True if this buyer must stop here and never write; send the event DOOMED the first time."""
+        """Return True if this buyer must stop here and never write."""
         if not self._sealed and self._at and left == self._at and self._shop.first("doomed"):
             self._sealed = True
             Event(Kind.DOOMED, wait).send()
@@ -91,10 +85,7 @@ def purchase(shop: Shop, buyer: int, doom: Doom, wait: float | None, check: Call
 
     Args:
         wait: the seconds that the acquire took, None without a lock.
-        check: raises if the lease is over; called right before the write.
-
-    Raises:
-        LockLost: `check` raised it; nothing was written.
+        check: raises LockLost if the lease is over; called right before the write.
     """
     left = shop.left()
     while doom.seals(left, wait):

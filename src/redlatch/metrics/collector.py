@@ -20,7 +20,7 @@ except ImportError as error:
 from .figures import LOCKS, MASTERS, Figure, cumulated
 from .totals import Export, Measured, Totals, new_lock
 
-# One lock for the collectors and their sums: a finalizer may close an export in the middle of a scrape.
+# A finalizer may close an export in the middle of a scrape.
 _lock = new_lock()
 
 
@@ -68,7 +68,6 @@ def _add(
         family.add_metric(labels, float(value))
 
 
-# One collector for each registry: two of them would have the same families.
 _collectors: weakref.WeakKeyDictionary[CollectorRegistry, LockCollector] = weakref.WeakKeyDictionary()
 
 

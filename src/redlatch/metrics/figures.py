@@ -51,7 +51,6 @@ class Figure:
         return self.prometheus + "_total" if self.kind == "counter" else self.prometheus
 
     def values(self, stats: object) -> Iterator[tuple[str, Any]]:
-        """Yield the value of the label and the value of each series of a `LockStats` or a `MasterStats`."""
         for part, attribute in self.parts.items():
             value = getattr(stats, attribute)
             if isinstance(value, Mapping):

@@ -50,10 +50,7 @@ class Acquiring:
 
     @contextmanager
     def span(self) -> Iterator[None]:
-        """Run the body, which acquires the lock, in a span.
-
-        The span has the class of an error, but not its text, which contains the name of the lock.
-        """
+        """Run the body in a span. It has the class of an error, but not its text: that contains the lock's name."""
         with self._tracer.start_as_current_span(
             f"acquire {self._group}".rstrip(),
             kind=SpanKind.INTERNAL,

@@ -34,15 +34,13 @@ from redlatch.operate.markers import CannotMove, Markers
 from redlatch.operate.mover import Mover
 from redlatch.operate.others import OtherLock, find_others
 
-# The number of columns when the output is not a terminal.
 WIDTH = 140
 
-# Seconds between two looks while `--wait` lasts.
 LOOK = 0.05
 
 NOT_READY, NOT_AVAILABLE = 1, 2
 
-# A client with a shorter one gives its locks no validity: the allowance for drift takes all of it.
+# The allowance for drift takes all of a shorter one.
 SHORTEST_MAX_TTL = 0.003
 
 
@@ -116,7 +114,6 @@ def status(
 def locks_of(
     urls: list[str], prefix: bytes, names: list[bytes] | None
 ) -> tuple[list[LockState] | None, NoAnswer | None]:
-    """Return the states of locks, or None if too few masters answer; and why some or all states are not known."""
     try:
         states = states_of(urls, prefix, names)
     except NoAnswer as error:
@@ -247,7 +244,6 @@ def move(
 
 
 def other_locks(ignored: tuple[str, ...], masters: list[Master]) -> list[OtherLock]:
-    """Find the locks of other clients; print which masters could not be searched, and why."""
     locks, failed = find_others(masters, ignored)
     for name, error in failed.items():
         click.echo(f"{name} was not searched for locks of other clients ({error}): make sure that there are none")
@@ -297,7 +293,7 @@ def exit_status(health: Health, ready: bool) -> int:
 
 
 def console() -> Console:
-    """Brackets in names and owners are shown as they are: they are no markup."""
+    """Brackets in names and owners are no markup."""
     made = Console(emoji=False, markup=False, highlight=False)
     if not made.is_terminal:
         made.width = WIDTH

@@ -1,7 +1,4 @@
-"""The checks of `redlatch doctor`.
-
-They connect as a client does, read INFO, CONFIG and the guard's marker, and take locks on a name of their own.
-"""
+"""The checks of `redlatch doctor`."""
 
 from __future__ import annotations
 
@@ -32,7 +29,6 @@ PINGS = 20
 # A larger difference, in seconds, may confuse readers of logs, and the order of fair locks.
 OFFSET = 0.1
 
-# Seconds over which the rates of clocks are compared.
 WATCHED = 2.0
 
 
@@ -65,7 +61,6 @@ def _read(master: Master) -> Patient:
                 config: Any = server.config_get("*")
                 patient.config = config
             except redis.ResponseError:
-                # The rights to CONFIG are optional.
                 patient.config = {}
             patient.pings = [_timed(server.ping) for _ in range(PINGS)]
             first = _offset(server)
@@ -96,7 +91,6 @@ def _offset(server: redis.Redis) -> float:
 
 
 def _of_all(patients: list[Patient]) -> Iterator[Finding]:
-    """Check what only several masters together can show."""
     size = len(patients)
     if size % 2 == 0:
         text = f"{size} masters tolerate no more failures than {size - 1}"
@@ -207,14 +201,12 @@ def _persistence(patient: Patient, trusted: bool) -> Iterator[Finding]:
 
 
 def _rights(patient: Patient, prefix: bytes) -> Iterator[Finding]:
-    """Acquire, extend and release a lock of each kind, on this master only."""
     name = f"redlatch-doctor-{secrets.token_hex(8)}"
     refused: dict[str, str] = {}
     with Client([connected(patient.master)], prefix=prefix, guard=None, ttl=1.0) as client:
         for kind, lock in _kinds(client, name, patient.traits.scripts):
             try:
                 if lock.acquire(blocking=False):
-                    # A longer ttl changes the keys.
                     lock.extend(2.0)
                     lock.release()
             except QuorumUnavailable as error:

@@ -1,4 +1,4 @@
-"""The readings of masters by `redlatch doctor`, and its findings."""
+"""The readings and the findings of `redlatch doctor`."""
 
 from __future__ import annotations
 
@@ -7,19 +7,13 @@ from typing import Any
 
 from redlatch.masters.master import Master
 
-# The levels of findings.
 FINE, WARNING, UNSAFE = "fine", "warning", "unsafe"
 ORDER = (UNSAFE, WARNING, FINE)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One result.
-
-    Attributes:
-        master: its name; empty for all of them.
-        cure: what to do; empty if it is fine.
-    """
+    """One result; `master` is empty if it is about all of them, and `cure` if nothing is to be done."""
 
     level: str
     master: str
@@ -37,7 +31,7 @@ class Patient:
         config: the reply to CONFIG GET; empty if that is not allowed.
         offset: seconds by which its clock is ahead of this machine's.
         rate: how much faster its clock runs than this machine's, as a share.
-        error: why it could not be examined; None if it could.
+        error: why it could not be examined.
     """
 
     master: Master

@@ -58,7 +58,7 @@ def _of_marker(name: str, marker: Marker, mine: tuple[str, ...], trusted: bool) 
         text = f"it waits for the handover from {shown_list(old)}"
         return Finding(WARNING, name, text, "if that has stopped, run `redlatch masters move` once more")
     if marker.masters != mine:
-        # The list also differs if a host has another name there, which is no danger.
+        # A host may have another name there, which is no danger.
         level = WARNING if len(marker.masters) == len(mine) else UNSAFE
         return Finding(level, name, f"{marker.shown_owner()} has it in the list {marker.shown_masters()}", CURE)
     if marker.trusted != trusted:

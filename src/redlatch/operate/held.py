@@ -33,7 +33,6 @@ class NoAnswer(click.ClickException):
 
 
 def urls_of(*given: tuple[str, ...]) -> list[str]:
-    """Return the masters from the command line, or from the environment."""
     try:
         return [url for urls in given for url in urls] or [masters_from_env()]
     except ConfigurationError as error:
@@ -46,10 +45,7 @@ def one_or_many(urls: list[str]) -> Any:
 
 
 def states_of(urls: list[str], prefix: bytes, names: list[bytes] | None) -> list[LockState]:
-    """Return the states of locks, sorted by name.
-
-    Args:
-        names: the names of the locks; None finds all with the prefix that are held or waited for.
+    """Return the states of the locks with these names, sorted; None finds all that are held or waited for.
 
     Raises:
         NoAnswer: too few masters answer.
@@ -68,7 +64,7 @@ def states_of(urls: list[str], prefix: bytes, names: list[bytes] | None) -> list
 
 
 def _of_quorum(masters: list[Master], work: Any) -> list[Any]:
-    """Return the answers of at least a quorum. They include every held lock."""
+    """Return the answers of at least a quorum, which include every held lock."""
     answers, failed = on_each(masters, work)
     if len(answers) < quorum_of(len(masters)):
         each = "; ".join(f"{name}: {error}" for name, error in failed.items())
@@ -140,5 +136,5 @@ def unlock(
         click.echo(f"{master}: {failure}", err=True)
     if len(ended) < quorum_of(size):
         sys.exit(NO_QUORUM)
-    # If none was deleted, the holder has released the lock meanwhile.
+    # The holder may have released the lock meanwhile.
     sys.exit(0 if any(ended) else NOT_HELD)

@@ -16,16 +16,12 @@ from redlatch.operate.command import console
 from redlatch.operate.held import master_option, seconds, states_of, urls_of, without_holder
 from redlatch.operate.locks import LockState
 
-# Identifies a holder: its owner, and the second in which it acquired the lock.
+# The owners, and the seconds in which they acquired the lock.
 Holders = frozenset[tuple[str, int]]
 
 
 class Watch:
-    """Compares successive looks at the locks.
-
-    Attributes:
-        changes: how often the holders of each lock have changed between two looks.
-    """
+    """Compares successive looks at the locks; `changes` counts how often the holders of each lock have changed."""
 
     def __init__(self) -> None:
         self.changes: Counter[str] = Counter()
@@ -47,7 +43,7 @@ def _holders_of(state: LockState, now: float) -> Holders:
 
 
 def table_of(states: list[LockState], watch: Watch) -> Table:
-    """Return the table: first the locks with most waiters, then those with most changes."""
+    """Put the locks with most waiters first, then those with most changes."""
     held = sum(bool(state.holders) for state in states)
     title = "1 lock is held" if held == 1 else f"{held} locks are held"
     table = Table("lock", "kind", "held by", "for", "runs out in", "waiting", "changes", title=title)

@@ -22,7 +22,6 @@ from redlatch.run.supervisor import OnLoss
 
 STATUS = click.IntRange(0, 255)
 
-# The default of --kill-after, in seconds; less if the ttl is short.
 KILL_AFTER = 5.0
 
 
@@ -61,7 +60,6 @@ def _usage_status() -> Iterator[None]:
         raise
 
 
-# In the order of --help.
 OPTIONS = (
     click.option(
         "-m", "--master", "urls", multiple=True, metavar="URL", help="A master; once for each. [REDLATCH_MASTERS]"
@@ -177,7 +175,6 @@ def _refuse_times(ttl: float, max_ttl: float, kill_after: float) -> None:
         raise click.UsageError(f"--kill-after: at most half of the ttl of {ttl:g} s, or renewals have no time")
 
 
-# The arguments of the client or of its guard.
 OF_CLIENT = ("urls", "prefix", "owner", "max_ttl", "strict", "trust_persistence")
 
 
@@ -215,7 +212,7 @@ def _owner(given: str | bytes | None) -> str:
     inherited = os.environ.get("REDLATCH_OWNER")
     if given is None and inherited is not None:
         given = NAME.convert(inherited, None, None)
-    # Bytes that are no UTF-8 become escapes, which cannot be printed and are refused.
+    # Other bytes become escapes, which cannot be printed and are refused.
     return owner_name(given.decode(errors="surrogateescape") if isinstance(given, bytes) else given)
 
 
@@ -228,12 +225,8 @@ def _refuse_contradictions(
     alone: bool,
     both: bool,
 ) -> None:
-    """Refuse options that exclude each other.
-
-    Args:
-        alone: whether an option needs a lock with one holder.
-        both: whether a wait was given with -n.
-    """
+    """Refuse options that exclude each other. `alone`: one needs a lock with one holder. `both`: -n came with a
+    wait."""
     if (shell is None) == (not command):
         raise click.UsageError("a program is needed: CMD..., or -c STRING")
     if sum([shared, exclusive, slots is not None]) > 1:

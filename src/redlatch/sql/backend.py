@@ -300,8 +300,7 @@ class Translator:
         return self._ask(call)
 
     def _ask(self, call: Callable[[], Result]) -> Result:
-        """Return the result of a call. For a moment after a locked file was found, later commands do not wait for it,
-        too."""
+        """Return the result of a call. Just after a locked file was found, later commands do not wait for it."""
         try:
             return call()
         except DBAPIError as error:

@@ -25,20 +25,13 @@ from redlatch.votes.units import SECOND, UNBOUNDED
 
 
 class TaskMemoryDriver(MemoryDriver):
-    """Runs calls in the tasks that make them.
-
-    Attributes:
-        home: the event loop; None before the first use.
-    """
-
     def __init__(self, memory: MemoryMasters, *args: Any) -> None:
         super().__init__(memory, *args)
         self.home: asyncio.AbstractEventLoop | None = None
         self._thread = 0
         self._watch: IdleWatch | None = None
 
-    def stands_for(self, owner: object) -> None:
-        """No event loop keeps this driver alive."""
+    def stands_for(self, owner: object) -> None: ...
 
     def acquire(self, hold: Hold, ttl_ms: int, timeout: float | None, lock: Any) -> Coroutine[Any, Any, bool]:
         ticket = object() if hold.entered is None else lock._ticket()
@@ -51,10 +44,7 @@ class TaskMemoryDriver(MemoryDriver):
         return _named("release", self.run(self.releasing_nowait(hold, released_lock), hold))
 
     async def run(self, steps: Steps, hold: Hold | None = None, ticket: object = None, lock: Any = None) -> Any:
-        """Perform the effects of an iterator of `quorum`; return its answer, or True if an acquire succeeded.
-
-        The arguments are those of `redlatch.drivers.aio.Driver.run`.
-        """
+        """Perform the effects of an iterator of `quorum`, with the arguments of `redlatch.drivers.aio.Driver.run`."""
         try:
             if ticket is not None and hold is not None:
                 hold.claim(ticket)
@@ -75,7 +65,6 @@ class TaskMemoryDriver(MemoryDriver):
         return won
 
     async def connect(self, all_of_them: bool = False) -> None:
-        """Dial every master, and wait for all of them: that takes only virtual time."""
         await self._perform(self._connecting())
 
     async def close(self, release: bool = False, drain_ns: int | None = None) -> None:
@@ -114,11 +103,7 @@ class TaskMemoryDriver(MemoryDriver):
             timeline.report()
 
     def _watch_here(self) -> IdleWatch:
-        """Return the watch of the running loop.
-
-        Raises:
-            WrongLoop: the client was first used in another event loop.
-        """
+        """Return the watch of the running loop, or raise WrongLoop."""
         loop = asyncio.get_running_loop()
         if self.home is None or self._watch is None:
             self.home, self._watch = loop, IdleWatch(self._timeline, loop)
@@ -153,13 +138,11 @@ class TaskMemoryDriver(MemoryDriver):
             super().report()
 
     def attend_late(self) -> None:
-        """Attend in the loop's thread, after another thread has moved the time."""
         with self._timeline.monitor:
             self.attend()
             self._timeline.parties.go_out(self._thread)
 
     def _is_elsewhere(self) -> bool:
-        """Return True if another thread now runs the loop of this client."""
         return self.home is not None and self.home.is_running() and self.home is not running_loop()
 
     def _post(self, call: Callable[[weakref.ref[TaskMemoryDriver]], None]) -> None:

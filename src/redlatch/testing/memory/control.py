@@ -70,11 +70,7 @@ class Held:
 
 
 class MemoryControl(BaseClient):
-    """The part of a client in memory that is the same for threads and asyncio.
-
-    Attributes:
-        memory: the masters, which can be passed to another client.
-    """
+    """The part of a client in memory that is the same for threads and asyncio."""
 
     memory: MemoryMasters
     _strangers: Callable[..., Any]
@@ -169,7 +165,6 @@ class MemoryControl(BaseClient):
 
 
 def _parts_of(lock: BaseLock | BaseMultiLock | BaseRLock[Any]) -> list[Any]:
-    """Return the locks that make up a lock."""
     if isinstance(lock, BaseMultiLock):
         return list(lock._locks)
     if isinstance(lock, BaseRLock):

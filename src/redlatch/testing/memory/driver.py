@@ -1,7 +1,7 @@
 """State and steps shared by both drivers in memory: they run the calls of the pure build in virtual time.
 
-All masters answer at once, so a call waits only for other callers, or for time. Everything else of a client is real:
-its locks, the algorithm, the engine, the guard, and the bytes.
+All masters answer at once, so a call waits only for other callers, or for time. The rest of a client is real: locks,
+algorithm, engine, guard and bytes.
 """
 
 from __future__ import annotations
@@ -26,22 +26,17 @@ from redlatch.votes.ballot import Ballot
 from redlatch.votes.commands import Command
 from redlatch.votes.units import MILLISECOND, SECOND, UNBOUNDED
 
-# Timeouts while connecting, in seconds: for a quorum, and then for the other masters.
+# Seconds to connect to a quorum, and then to the other masters.
 QUORATE_WITHIN, COMPLETE_WITHIN = 4.0, 0.25
 
-# The default time for which `close` waits for other callers.
+# The default time that `close` waits.
 DRAIN_NS = 1 * SECOND
 
-# Performs the effects of a call: yields each wait, and returns the answer.
 Performing = Generator[Wait, None, Any]
 
 
 class MemoryDriver(Session):
-    """Runs the generators of `quorum` against masters in memory.
-
-    Attributes:
-        due_ns: the time of the next `attend`; UNBOUNDED if never.
-    """
+    """Runs the generators of `quorum` against masters in memory, and is an `Actor` of their timeline."""
 
     def __init__(self, memory: MemoryMasters, *args: Any, gil_patience_ns: int = -1) -> None:
         super().__init__(*args)
@@ -69,7 +64,6 @@ class MemoryDriver(Session):
                     return effect.value
                 yield from self._awaiting(effect)
         except BaseException:
-            # The call leaves its queue.
             steps.close()
             self.wake_called()
             raise
@@ -167,14 +161,12 @@ class MemoryDriver(Session):
         came = bool(arrivals)
         while arrivals:
             if self._connections.arrive(*arrivals.popleft()):
-                # Leases are in doubt, so they are verified.
                 self.due_ns = 0
             if self.queues.watches.connected(self._connections.fleet):
                 self.due_ns = 0
         return came
 
     def _handle_events(self) -> bool:
-        """Notify the callers that wait for changes, and dial broken connections again."""
         fleet, watches = self._connections.fleet, self.queues.watches
         busy = bool(fleet.decided or fleet.fallen or fleet.changed)
         fleet.decided.clear()
@@ -199,7 +191,6 @@ class MemoryDriver(Session):
         now = self._clock.now()
         terms, queue_ns = self._schedule.due(now), 0
         if not self._standing.usable:
-            # Locks that are still held run out, and their loss is reported.
             self._schedule.conclude(terms, {}, LockError("the client cannot be used"))
         else:
             for work in work_of(self._schedule, self._quorum, terms, extending_all, asking_all):
@@ -207,13 +198,12 @@ class MemoryDriver(Session):
             queue_ns = self.queues.expire(now)
             self.wake_called()
         self._schedule.next_ns(now)
-        # It normally looks at most 0.25 s ahead. Here `attend` learns of everything that could come earlier.
+        # Here `attend` learns of everything that could come earlier.
         next_ns = self._schedule.next_ns(UNBOUNDED)
         due = [max(due_ns, now + MILLISECOND) for due_ns in (queue_ns, next_ns) if due_ns]
         self.due_ns = min([self.due_ns, *due])
 
     def _renew(self, renewal: Renewal | Question, performing: Performing) -> None:
-        """Continue a renewal or a question, which waits as a call does."""
         try:
             wait = next(performing)
         except StopIteration:
@@ -231,7 +221,6 @@ class MemoryDriver(Session):
         """A jump of virtual time is no pause of the process."""
 
     def add_upkeep(self, term: Term) -> None:
-        """Renew a lock, or report its loss, from now on."""
         with self._timeline.monitor:
             self._schedule.add(term)
             self.due_ns = min(self.due_ns, term.look_ns(self._clock.now()))
@@ -255,13 +244,11 @@ class MemoryDriver(Session):
         return bool(self._schedule.lost) or bool(fleet is not None and fleet.lost)
 
     def report(self) -> None:
-        """Report lost locks. Call it outside the monitor: an `on_lost` may use the client."""
         lost = self._schedule.lost
         while lost:
             try:
                 lock, term, reason = lost.popleft()
             except IndexError:
-                # Another thread was faster.
                 break
             lock._report_loss(reason, term)
         if self._connections.fleet is not None:

@@ -14,8 +14,6 @@ TURNS = 16
 
 
 class IdleWatch:
-    """The waits of one event loop, for one client."""
-
     def __init__(self, timeline: Timeline, loop: asyncio.AbstractEventLoop) -> None:
         self._timeline = timeline
         self._loop = loop
@@ -42,7 +40,6 @@ class IdleWatch:
             self._loop.call_soon_threadsafe(_set, ended)
 
     def _turn(self) -> None:
-        """If the loop is idle, move the time or take a nap."""
         with self._timeline.monitor:
             self._watches = bool(self._waits)
             if self._watches:

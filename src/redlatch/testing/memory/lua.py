@@ -11,13 +11,10 @@ except ImportError as error:
     raise ImportError(f"masters in memory need lupa: pip install 'redlatch[testing]' ({error})") from error
 
 
-class Refusal(Exception):
-    """An error reply."""
+class Refusal(Exception): ...
 
 
 class Status(str):
-    """A reply such as +OK."""
-
     __slots__ = ()
 
 

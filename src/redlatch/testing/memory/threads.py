@@ -41,7 +41,6 @@ class ThreadMemoryDriver(MemoryDriver):
         return self._perform(self._performing(steps))
 
     def connect(self, all_of_them: bool = False) -> None:
-        """Dial every master, and wait for all of them: that takes only virtual time."""
         self._perform(self._connecting())
 
     def close(self, release: bool = False, drain_ns: int | None = None) -> None:
