@@ -247,7 +247,6 @@ SMALL = {
     "redlatch.django.django_redis_cache": "only this module imports django-redis",
     "redlatch.drivers.standing": "only what a compiled driver looks up in every call",
     "redlatch.guard.alone": "a single master needs three actions of its own",
-    "redlatch.lazy": "one function, which may not import anything else of ours",
     "redlatch.votes.durations": "one class of two methods",
     "redlatch.votes.units": "constants, the interface of a clock and two formulas",
 }

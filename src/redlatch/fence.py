@@ -34,7 +34,7 @@ _TABLE_NAME = re.compile(r"\w+(\.\w+)*")
 # Only these are not quoted. PostgreSQL folds unquoted names to lower case, and `guard` quotes them.
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 
-# A statement with its parameters, and its answer: the number of changed rows, and the selected value.
+# A statement with its parameters; the number of changed rows, and the selected value.
 Statement = tuple[str, dict[str, Any]]
 Answer = tuple[int, int | None]
 

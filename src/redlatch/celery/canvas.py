@@ -21,7 +21,6 @@ _CONTAINERS = ("celery.chain", "celery.group", "celery.chord")
 
 
 def is_step(options: Mapping[str, Any]) -> bool:
-    """Return True if a message with these options is a step of a chain, a group or a chord."""
     # The last step of a chain has an empty chain.
     return any([options.get(name) is not None for name in ("chain", "group_id", "chord")])
 
@@ -34,12 +33,7 @@ def is_sent_by_worker(task: Task, options: Mapping[str, Any]) -> bool:
 
 
 def end_step(task: Task, task_id: str, holder: str, options: Mapping[str, Any]) -> None:
-    """Set the state of a duplicate step, and of the steps after it, to REVOKED: they do not run.
-
-    Args:
-        holder: the id of the task that has the lock.
-        options: the options of the step's message.
-    """
+    """Set the state of a duplicate step, and of the steps after it, to REVOKED: they do not run."""
     reason = f"duplicate of task {holder}"
     if not isinstance(task.backend, DisabledBackend):
         names = {"group": options.get("group_id"), "group_index": options.get("group_index")}

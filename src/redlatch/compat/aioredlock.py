@@ -14,7 +14,6 @@ import re
 import secrets
 import ssl
 import weakref
-from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -246,9 +245,7 @@ class Lock:
     async def __aenter__(self) -> Lock:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.lock_manager.unlock(self)
 
     async def extend(self) -> None:

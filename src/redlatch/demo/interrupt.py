@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 _BY_HAND = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -66,9 +66,7 @@ class Interruptions:
         if missed is not None:
             raise missed
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.disarm()
         for number, handler in self._before.items():
             signal.signal(number, handler)

@@ -5,22 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from redlatch.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from redlatch.testing import embedded
 
 ENOUGH_TO_KILL_ONE = 3
 
 # Seconds until the killed master comes back.
 AWAY = 0.5
-
-
-class Fleet(Protocol):
-    """The methods of `redlatch.testing.embedded.Masters` that the demo uses."""
-
-    def kill(self, index: int) -> None: ...
-
-    def start(self, index: int) -> None: ...
 
 
 class Masters:
@@ -32,7 +27,7 @@ class Masters:
         killable: True if one of them will be killed.
     """
 
-    def __init__(self, urls: Sequence[str], fleet: Fleet | None = None) -> None:
+    def __init__(self, urls: Sequence[str], fleet: embedded.Masters | None = None) -> None:
         self.urls = tuple(urls)
         self.quorum = len(self.urls) // 2 + 1
         self.own = fleet is not None

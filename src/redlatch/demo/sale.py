@@ -10,14 +10,14 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from redlatch.demo.masters import Masters
 from redlatch.demo.messages import Event, Face, Kind, Plan
 from redlatch.demo.process import BuyerProcess, Inbox
+from redlatch.demo.progress import Display
 from redlatch.demo.shop import Shop
 
 TICK = 0.02
@@ -28,12 +28,6 @@ class DemoFailed(Exception): ...
 
 def count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-class Watcher(Protocol):
-    def happened(self, seconds: float, what: str) -> None: ...
-
-    def sold(self, count: int) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -106,13 +100,13 @@ class Sale:
         order: Order,
         folder: Path,
         masters: Masters | None,
-        watcher: Watcher,
-        undisturbed: Callable[[], AbstractContextManager[None]] = nullcontext,
+        display: Display,
+        undisturbed: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._order = order
         self._folder = folder
         self._masters = masters
-        self._watcher = watcher
+        self._display = display
         self._undisturbed = undisturbed
         self._shop = Shop.open(folder, order.stock)
         self._inbox: Inbox = queue.SimpleQueue()
@@ -214,7 +208,7 @@ class Sale:
 
     def _bought(self) -> None:
         self._tally.sold += 1
-        self._watcher.sold(self._tally.sold)
+        self._display.sold(self._tally.sold)
         if not self._masters:
             return
         # Events may arrive late: an item that was sold before the kill does not end the halt.
@@ -244,7 +238,7 @@ class Sale:
     def _tell(self, what: str) -> None:
         seconds = self._clock()
         self._tally.history.append((seconds, what))
-        self._watcher.happened(seconds, what)
+        self._display.happened(seconds, what)
 
     def _clock(self) -> float:
         return time.perf_counter() - self._began

@@ -26,7 +26,7 @@ from ..transactions.held import Holdings, Outcome, check_kind
 
 AnyLock = TypeVar("AnyLock", Lock, MultiLock)
 
-# The attribute of a connection with the transaction that holds locks.
+# The attribute of a connection.
 _ATTRIBUTE = "_redlatch_transaction"
 
 
@@ -88,8 +88,7 @@ def atomic(
 def _joined(connection: Any, durable: bool) -> _Transaction | None:
     """Return the transaction that a new block joins, or None if the block is the outermost one.
 
-    Raises:
-        TransactionManagementError: the block would have to join one, and is durable; or it would not commit.
+    Raise TransactionManagementError if the block would have to join one and is durable, or if it would not commit.
     """
     from django.db.transaction import TransactionManagementError
 
@@ -118,7 +117,6 @@ class _Transaction:
 
     Attributes:
         committing: True once the locks were checked and COMMIT may have been sent.
-        committed: True once COMMIT has succeeded.
     """
 
     def __init__(self, connection: Any) -> None:
@@ -149,7 +147,6 @@ class _Transaction:
         return lock
 
     def find(self, lock: Any) -> Any:
-        """Return the lock that is already held on the same names, or None."""
         earlier = self.holdings.find(lock)
         return self._before.find(lock) if earlier is None and self._before is not None else earlier
 
@@ -157,14 +154,13 @@ class _Transaction:
         setattr(self.connection, _ATTRIBUTE, self)
         # In a TestCase, `captureOnCommitCallbacks` would count this function.
         if not self.connection.savepoint_ids:
-            # The function that is registered first runs first. Later ones may raise.
+            # The first function runs first, and later ones may raise.
             self.connection.on_commit(self._note_commit)
 
     def _note_commit(self) -> None:
         self.committed = True
 
     def before_commit(self) -> None:
-        """Check the locks at the end of the block, right before COMMIT."""
         # Otherwise the block rolls back anyway (`transaction.set_rollback`).
         if not self.connection.needs_rollback:
             self.check()
@@ -177,7 +173,7 @@ class _Transaction:
         self.holdings.check()
 
     def end(self, error: BaseException | None) -> None:
-        """Release all locks after the transaction. `error` is what the block or its COMMIT raised, or None."""
+        """Release all locks after the transaction. `error` is what the block or its COMMIT raised."""
         if getattr(self.connection, _ATTRIBUTE, None) is self:
             setattr(self.connection, _ATTRIBUTE, self._before)
         if self.committed or (self.committing and error is None):
@@ -188,7 +184,6 @@ class _Transaction:
             self.holdings.end(Outcome.ROLLED_BACK)
 
 
-# The methods of a connection by which Django ends a transaction.
 _ENDINGS = ("commit", "set_autocommit", "close")
 
 
@@ -209,7 +204,6 @@ class _Watch(_Transaction):
         self._error: BaseException | None = None
         # True during the last step of the outermost block. The `on_commit` functions may have transactions themselves.
         self._ending = False
-        # Another library may have replaced the methods, too.
         self._replaced = {name: vars(connection)[name] for name in _ENDINGS if name in vars(connection)}
         self._former = {name: getattr(connection, name) for name in _ENDINGS}
         setattr(connection, _ATTRIBUTE, self)
@@ -260,7 +254,6 @@ class _Watch(_Transaction):
                 self._finish()
 
     def _finish(self) -> None:
-        """Restore the methods, and release all locks."""
         for name in _ENDINGS:
             if name in self._replaced:
                 setattr(self.connection, name, self._replaced[name])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 try:
@@ -94,10 +93,8 @@ class Traced(Generic[SyncLock]):
             raise
         return self._lock
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._lock.__exit__(kind, error, traceback)
+    def __exit__(self, *ended: Any) -> None:
+        self._lock.__exit__(*ended)
 
 
 class AsyncTraced(Generic[LoopLock]):
@@ -120,7 +117,5 @@ class AsyncTraced(Generic[LoopLock]):
             raise
         return self._lock
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._lock.__aexit__(kind, error, traceback)
+    async def __aexit__(self, *ended: Any) -> None:
+        await self._lock.__aexit__(*ended)

@@ -225,8 +225,7 @@ def _refuse_contradictions(
     alone: bool,
     both: bool,
 ) -> None:
-    """Refuse options that exclude each other. `alone`: one needs a lock with one holder. `both`: -n came with a
-    wait."""
+    """Refuse options that exclude each other; `alone`: one needs a lock with one holder; `both`: -n with a wait."""
     if (shell is None) == (not command):
         raise click.UsageError("a program is needed: CMD..., or -c STRING")
     if sum([shared, exclusive, slots is not None]) > 1:

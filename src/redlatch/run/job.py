@@ -18,7 +18,6 @@ from redlatch.run.program import Program
 from redlatch.run.supervisor import ENDING, Alerts, Ended, OnLoss, Supervisor, sleep_until
 from redlatch.run.terminal import BLOCKED
 from redlatch.votes.said import shown
-from redlatch.wire.net import now_ns
 
 # Exit statuses of sysexits.h.
 USAGE, UNAVAILABLE, SOFTWARE, LOST = 64, 69, 70, 75
@@ -75,7 +74,7 @@ class Job:
         alerts.take_signals()
         # Both fork, so they come before the client starts threads. The keeper comes first: it must not inherit the pipe
         # to the program.
-        keeper = Keeper(now_ns)
+        keeper = Keeper()
         program = Program(self.command)
         alerts.children = frozenset({keeper.pid, program.pid})
         try:
@@ -138,9 +137,7 @@ class Job:
     def _supervise(self, program: Program, lock: Any, keeper: Keeper, alerts: Alerts) -> int | None:
         """Run the program and release the lock; return the exit status, or None to run everything again."""
         began = time.monotonic()
-        supervisor = Supervisor(
-            program, lock, keeper, alerts, now_ns, int(self.kill_after * 1e9), self.on_loss, self.say
-        )
+        supervisor = Supervisor(program, lock, keeper, alerts, int(self.kill_after * 1e9), self.on_loss, self.say)
         keeper.guard(program.pid, 0)
         program.start(self._environment(lock))
         code = os.waitstatus_to_exitcode(supervisor.watch())

@@ -10,8 +10,9 @@ import os
 import select
 import signal
 import struct
-from collections.abc import Callable
 from contextlib import suppress
+
+from redlatch.wire.net import now_ns
 
 # Waits do not count the time of a suspended machine, but the lock does.
 LONGEST_MS = 200
@@ -23,13 +24,13 @@ _ORDER = struct.Struct("=qq")
 class Keeper:
     """The supervisor's handle of the keeper. Make it before the process has a second thread."""
 
-    def __init__(self, now_ns: Callable[[], int]) -> None:
+    def __init__(self) -> None:
         reading, self._writing = os.pipe()
         self.pid = os.fork()
         if not self.pid:
             try:
                 os.close(self._writing)
-                _Kept(reading, now_ns).keep()
+                _Kept(reading).keep()
             finally:
                 os._exit(0)
         os.close(reading)
@@ -47,9 +48,8 @@ class Keeper:
 
 
 class _Kept:
-    def __init__(self, reading: int, now_ns: Callable[[], int]) -> None:
+    def __init__(self, reading: int) -> None:
         self._reading = reading
-        self._now_ns = now_ns
         self._group = self._until_ns = 0
 
     def keep(self) -> None:
@@ -79,7 +79,7 @@ class _Kept:
     def _left_ms(self) -> int | None:
         if not self._until_ns:
             return None
-        return min(LONGEST_MS, max(0, -(-(self._until_ns - self._now_ns()) // 1_000_000)))
+        return min(LONGEST_MS, max(0, -(-(self._until_ns - now_ns()) // 1_000_000)))
 
     def _kill(self) -> None:
         if self._group:

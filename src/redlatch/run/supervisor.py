@@ -22,6 +22,7 @@ from redlatch.run.keeper import Keeper
 from redlatch.run.program import Program
 from redlatch.run.terminal import BLOCKED, STOPPING, WANTING, stop
 from redlatch.votes.units import MILLISECOND
+from redlatch.wire.net import now_ns
 
 # SIGKILL is sent this long before the deadline, or a twentieth of the ttl if that is less.
 BEFORE_NS = 50 * MILLISECOND
@@ -136,8 +137,7 @@ class Alerts:
             self._take(self.ended_by, None)
 
     def begin(self) -> None:
-        """Record that the lock is held. Earlier signals were not meant for the program; those that end it raise
-        `Ended`."""
+        """Record that the lock is held. Drop earlier signals, unless one ends the program: then raise `Ended`."""
         self.waiting = False
         self.running = True
         self.wait(0)
@@ -177,7 +177,6 @@ class Supervisor:
         lock: Any,
         keeper: Keeper,
         alerts: Alerts,
-        now_ns: Callable[[], int],
         kill_after_ns: int,
         on_loss: OnLoss,
         say: Callable[[str], None],
@@ -186,7 +185,6 @@ class Supervisor:
         self._lock = lock
         self._keeper = keeper
         self._alerts = alerts
-        self._now_ns = now_ns
         self._kill_after_ns = kill_after_ns
         self._on_loss = on_loss
         self._say = say
@@ -227,7 +225,7 @@ class Supervisor:
     def _look_back(self, status: int) -> None:
         """Record the loss if the keeper has ended the program, because this process was stopped or slow."""
         killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-        if killed and not self.lost and 0 < self._guarded_ns <= self._now_ns():
+        if killed and not self.lost and 0 < self._guarded_ns <= now_ns():
             self.lost = "redlatch was stopped or too slow to renew it, so the program was killed in time"
             self._say(f"the lock is lost: {self.lost}")
 
@@ -237,7 +235,7 @@ class Supervisor:
 
     def _left(self) -> float:
         """Do what is due; return the seconds until something is due again."""
-        now = self._now_ns()
+        now = now_ns()
         deadline_ns: int = self._lock.deadline_ns - self._before_ns
         if self._on_loss is OnLoss.WARN:
             if self._alerts.lost and not self._warned:
@@ -260,7 +258,7 @@ class Supervisor:
         return (self._kill_ns - now) / 1e9
 
     def _resume(self) -> None:
-        self._resuming_ns = self._now_ns() + RESUMING_NS
+        self._resuming_ns = now_ns() + RESUMING_NS
 
     def _end(self, now: int, deadline_ns: int) -> None:
         failed = "redlatch was stopped for too long" if now < self._resuming_ns else "its renewals have failed"

@@ -70,8 +70,7 @@ class Terminal:
         self.lent = False
 
     def serve_neighbours(self) -> bool:
-        """Take the terminal back for others of this process group that the kernel has stopped; False if it was not
-        lent."""
+        """Take the terminal back for others of this process group that were stopped; False if it was not lent."""
         if not self.lent:
             return False
         self.take_back()

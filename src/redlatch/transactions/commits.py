@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-# SQLSTATEs of PostgreSQL for a broken connection, a shutdown, or a fault of the server: it may have committed before.
-# 40003 is "statement completion unknown".
+# SQLSTATEs of PostgreSQL for a broken connection, a shutdown, a fault of the server, or (40003) an unknown completion.
 DOUBTFUL_CLASSES = ("08", "57", "58", "F0", "XX")
 DOUBTFUL_STATES = ("40003",)
 
-# Errors of MySQL and MariaDB: the row has changed, the wait for a row was too long, a deadlock (even if Galera finds it
-# in COMMIT), a rolled back XA transaction, and a rollback by group replication.
+# Errors of MySQL and MariaDB: the row has changed, the wait for it was too long, a deadlock, a rolled back XA
+# transaction, and a rollback by group replication.
 MYSQL_ROLLED_BACK = (1020, 1205, 1213, 1614, 3101)
 
 # SQLITE_BUSY, SQLITE_LOCKED and SQLITE_CONSTRAINT (a deferred foreign key).
@@ -26,10 +25,7 @@ SQLITE_REFUSED = (5, 6, 19)
 
 
 def surely_rolled_back(error: BaseException) -> bool:
-    """Return True if the error of a COMMIT says that the transaction was not committed; False if that is in doubt.
-
-    The error is one of a driver, or one of SQLAlchemy or Django that wraps it.
-    """
+    """Return True if the error of a COMMIT, perhaps wrapped by SQLAlchemy or Django, says that it was not committed."""
     return any(_says_rolled_back(each) for each in _with_origins(error))
 
 
@@ -45,7 +41,6 @@ def _with_origins(error: BaseException) -> Iterator[BaseException]:
 
 
 def _says_rolled_back(error: BaseException) -> bool:
-    # psycopg and asyncpg have `sqlstate`, psycopg2 has `pgcode`.
     state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
     if isinstance(state, str):
         return not state.startswith(DOUBTFUL_CLASSES) and state not in DOUBTFUL_STATES
@@ -53,5 +48,4 @@ def _says_rolled_back(error: BaseException) -> bool:
     if isinstance(code, int):
         # The low byte of an extended code is the primary code.
         return code & 0xFF in SQLITE_REFUSED
-    # The drivers for MySQL have the number as their first argument.
     return bool(error.args) and error.args[0] in MYSQL_ROLLED_BACK

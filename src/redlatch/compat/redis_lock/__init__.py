@@ -12,7 +12,6 @@ import logging
 from base64 import b64encode
 from collections.abc import Callable
 from os import urandom
-from types import TracebackType
 from typing import Any
 
 from redis import StrictRedis
@@ -296,12 +295,7 @@ class Lock:
             raise NotAcquired(f"Lock({self._name}) is not acquired or it already expired.")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 

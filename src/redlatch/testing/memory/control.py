@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 from redlatch.errors import ConfigurationError, NotOwned
@@ -63,9 +62,7 @@ class Held:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 
