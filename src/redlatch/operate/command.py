@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -18,7 +18,17 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from redlatch.arguments import DRIFT_FACTOR, SECONDS, Number, prefix_option
+from redlatch.arguments import (
+    DRIFT_FACTOR,
+    SECONDS,
+    json_option,
+    master_option,
+    max_ttl_option,
+    prefix_option,
+    strict_option,
+    trust_option,
+    with_options,
+)
 from redlatch.client import Client
 from redlatch.errors import ConfigurationError
 from redlatch.guard.marker import MARKER
@@ -28,7 +38,7 @@ from redlatch.masters.listed import masters_of, refuse_namesakes
 from redlatch.masters.master import Master
 from redlatch.operate.doctor import examine
 from redlatch.operate.finding import ORDER, UNSAFE, WARNING
-from redlatch.operate.held import NoAnswer, master_option, one_or_many, states_of, table_of_locks, urls_of
+from redlatch.operate.held import NoAnswer, one_or_many, states_of, table_of_locks, urls_of
 from redlatch.operate.locks import LockState
 from redlatch.operate.markers import CannotMove, Markers
 from redlatch.operate.mover import Mover
@@ -53,23 +63,9 @@ drift_factor_option = click.option(
 )
 
 
-def named_masters(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
-        click.option(
-            "--max-ttl",
-            type=Number(min=SHORTEST_MAX_TTL),
-            default=60.0,
-            show_default=True,
-            help="max_ttl of the clients' guard, in seconds.",
-        ),
-        click.option("--strict", is_flag=True, help="The clients' guard is strict."),
-        click.option("--trust-persistence", is_flag=True, help="The clients' guard trusts persistence."),
-        prefix_option,
-        master_option,
-    ):
-        command = option(command)
-    return command
+named_masters = with_options(
+    master_option, prefix_option, trust_option, strict_option, max_ttl_option(SHORTEST_MAX_TTL), json_option
+)
 
 
 @click.command()
@@ -136,10 +132,10 @@ def show_health(health: Health) -> None:
 @master_option
 @click.argument("urls", metavar="[URL]...", nargs=-1)
 @click.option("--strict", is_flag=True, help=f"Exit with {NOT_READY} if there are warnings.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 @prefix_option
 @drift_factor_option
-@click.option("--trust-persistence", is_flag=True, help="The clients' guard trusts persistence.")
+@trust_option
 def doctor(
     masters: tuple[str, ...],
     urls: tuple[str, ...],

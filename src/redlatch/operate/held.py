@@ -10,7 +10,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from redlatch.arguments import NAME, prefix_option
+from redlatch.arguments import NAME, master_option, prefix_option
 from redlatch.errors import ConfigurationError
 from redlatch.masters.listed import masters_from_env, masters_of
 from redlatch.masters.master import Master
@@ -19,11 +19,6 @@ from redlatch.votes.key import key_of
 from redlatch.votes.units import quorum_of
 
 NOT_HELD, NO_QUORUM = 1, 69
-
-
-master_option = click.option(
-    "-m", "--master", "masters", multiple=True, metavar="URL", help="A master; once for each. [REDLATCH_MASTERS]"
-)
 
 
 class NoAnswer(click.ClickException):

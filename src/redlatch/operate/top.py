@@ -11,9 +11,9 @@ import click
 from rich.live import Live
 from rich.table import Table
 
-from redlatch.arguments import Number, prefix_option
+from redlatch.arguments import Number, master_option, prefix_option
 from redlatch.operate.command import console
-from redlatch.operate.held import master_option, seconds, states_of, urls_of, without_holder
+from redlatch.operate.held import seconds, states_of, urls_of, without_holder
 from redlatch.operate.locks import LockState
 
 # The owners, and the seconds in which they acquired the lock.
