@@ -5,12 +5,11 @@ lock to the outermost transaction of a session:
 
 * It acquires the lock before the transaction sends its first statement, because a statement may fix the snapshot.
 * It checks the lock right before COMMIT (the event "commit" of the connection, after the last flush).
-* It releases the lock when the outermost transaction has ended (the event "after_transaction_end"), which comes after
-  a commit, a rollback and a close. The end of a savepoint changes nothing.
-* "after_commit" says that COMMIT has succeeded. Without this event the commit is in doubt, unless the error of COMMIT,
-  from the event "handle_error" of the engine, says that the transaction was rolled back.
+* It releases the lock when the outermost transaction has ended ("after_transaction_end").
+* Without the event "after_commit" the commit is in doubt, unless the error of COMMIT ("handle_error" of the engine)
+  says that the transaction was rolled back.
 
-All events run in the thread or task of the session. Those of an AsyncSession are those of its `sync_session`.
+The events of an AsyncSession are those of its `sync_session`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`RedBeatScheduler`: a scheduler for several processes of ``celery beat``, of which one at a time sends tasks.
 
-RedBeat keeps the schedule in Redis, and its lock, too. This scheduler uses only the schedule of RedBeat. Its lock is a
-lock of redlatch, on one master or on a quorum, which a background thread renews. If the lock is lost, beat sends
+It uses RedBeat's schedule in Redis, but a lock of redlatch, on one master or on a quorum. If the lock is lost, beat
+sends
 nothing and waits for the lock again, while RedBeat ends the process.
 """
 

@@ -1,7 +1,8 @@
 """Ends a chain, a group or a chord if one of its steps is a duplicate.
 
-Celery gives each step an id before it is published, and callers wait for the results with these ids. A duplicate and
-the steps after it are not published. Without a state they would stay PENDING.
+Callers wait for the results of all steps. A duplicate and the steps after it are not published, and without a state
+they
+would stay PENDING.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Tasks that run one at a time: the base class `Singleton`.
 
-The lock of a task has one key. `apply_async` acquires it, and sends its token with the message. The worker takes the
-lock over in `before_start`: one step on each master replaces the token by its own. Then the worker renews the lock, and
-releases it after the task. `redlatch.celery.request` ends the lock of a task whose process was killed.
+`apply_async` acquires the lock, and sends its token with the message. The worker takes the lock over in `before_start`:
+one step on each master replaces the token by its own. Then it renews the lock, and releases it after the task.
+`redlatch.celery.request` ends the lock of a task whose process was killed.
 """
 
 from __future__ import annotations

@@ -191,7 +191,7 @@ class Server:
 
     Attributes:
         clients: the clients whose first server is this one, by their event loop (or None) and other servers.
-        number: gives the servers an order that does not depend on the arguments.
+        number: gives the servers an order.
     """
 
     __slots__ = ("__weakref__", "clients", "number")

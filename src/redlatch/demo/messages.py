@@ -1,6 +1,6 @@
 """The messages between the demo and its buyer processes: a plan to the process's stdin, events from its stdout.
 
-The plan goes through stdin and not through the arguments, because the URLs of servers may contain passwords.
+URLs in a plan may contain passwords, so it is no argument of the program.
 """
 
 from __future__ import annotations

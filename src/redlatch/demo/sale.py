@@ -1,8 +1,9 @@
 """One sale: start the buyer processes, handle their events, and kill a master and a buyer process on the way.
 
-With a lock, the demo kills a master when half the stock is sold. When two fifths are left, it kills the buyer process
-that holds the lock, and starts a new one with those buyers of it that have not bought yet. Otherwise the number of
-remaining buyers would depend on the process that held the lock.
+With a lock, the demo kills a master when half the stock is sold, and the process that holds the lock when two fifths
+are
+left. A new process takes over those of its buyers that have not bought: otherwise the number of remaining buyers would
+depend on the process.
 """
 
 from __future__ import annotations
@@ -63,12 +64,12 @@ class Tally:
     """The result of a sale.
 
     Attributes:
-        sold: the number of items sold, from the ledger.
-        left: the number of items left, from the stock file.
+        sold: from the ledger.
+        left: from the stock file.
         halted: the seconds in which no item was sold, because the holder of the lock was dead.
         impl: the implementation of the lock.
         lost_leases: how often a buyer was too slow and did not write.
-        unanswered: how often no quorum of masters answered a buyer in time, so that it tried again.
+        unanswered: how often no quorum answered a buyer in time, so that it tried again.
         waits: the length of each successful acquire in seconds.
         history: the events, with the seconds since the start.
     """

@@ -1,10 +1,8 @@
 """The shop: an unprotected stock, a ledger of the sales, and the purchase of one buyer.
 
-The stock is a number in a plain file. The ledger gets one line per sale through O_APPEND. No race can lose such a line,
-so the ledger is the reference for the stock.
-
-The two files stay consistent when a process is killed: it stops inside its critical section before it has written
-anything (`Doom`). From then on none of its buyers writes, and only then it asks to be killed.
+The ledger gets one line per sale through O_APPEND, which no race can lose, so it is the reference for the stock. Both
+files stay consistent when a process is killed: it stops before it has written anything (`Doom`), and only then asks to
+be killed.
 """
 
 from __future__ import annotations

@@ -5,11 +5,9 @@ If the lock were released inside the transaction, the next holder could read dat
 
     acquire, BEGIN, body, check, COMMIT, the on_commit functions, release
 
-Inside another atomic block, the transaction and so the lock belong to that block. One of ours checks and releases all
-locks. For a plain one, `_Watch` replaces the methods of the connection object by which Django ends a transaction.
-
-In a `TestCase` the outermost transaction belongs to the test and is never committed. There the outermost block inside
-it counts as the transaction.
+Inside another atomic block, the transaction and so the lock belong to that block: one of ours, or a plain one
+(`_Watch`).
+In a `TestCase` the outermost block inside the test's transaction, which is never committed, counts as the transaction.
 """
 
 from __future__ import annotations
@@ -191,12 +189,13 @@ class _Watch(_Transaction):
     """A transaction that a plain outermost block of Django ends.
 
     Django calls functions after a commit, but not after a rollback. So the methods of the connection object by which
-    the outermost block ends are replaced until it has ended:
+    the
+    outermost block ends are replaced until it has ended:
 
     * `commit` checks the locks first, and rolls back if one is not valid for long enough.
-    * `set_autocommit` is the last step of the outermost block, even after a rollback. It runs the `on_commit`
-      functions. The locks are released after it.
-    * `close` inside the block ends the transaction without a COMMIT. Then there is no last step.
+    * `set_autocommit` is the last step, even after a rollback, and runs the `on_commit` functions. Then the locks are
+      released.
+    * `close` inside the block ends the transaction without a COMMIT and without that step.
     """
 
     def __init__(self, connection: Any) -> None:

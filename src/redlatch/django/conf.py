@@ -9,9 +9,9 @@
         },
     }
 
-Like DATABASES and CACHES it has an entry for each alias. MASTERS and OPTIONS are the arguments of `redlatch.Client` and
-`redlatch.AsyncClient`. MASTERS may also be a function that returns them: Django's error reports show settings,
-including passwords in URLs, but not the results of functions.
+MASTERS and OPTIONS are the arguments of `redlatch.Client` and `redlatch.AsyncClient`. MASTERS may also be a function
+that
+returns them: Django's error reports show settings, but not the results of functions.
 """
 
 from __future__ import annotations

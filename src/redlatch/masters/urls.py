@@ -6,9 +6,8 @@
     unix://[user:password@]/path[?db=number]
     redis+sentinel://[user:password@]host[:port],host[:port],.../group[/db][?option=value]
 
-The user and the password are those of the masters, as in every other URL. The sentinels get the ones in the options
-`sentinel_username` and `sentinel_password`, or none. All other options are for the connections to the masters and to
-the sentinels. `rediss+sentinel://` uses TLS for both.
+The user and the password are those of the masters. The sentinels get `sentinel_username` and `sentinel_password`, or
+none. All other options are for both, and `rediss+sentinel://` uses TLS for both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The figures of clients for OpenTelemetry. The counters and gauges are observable instruments.
+"""The figures of clients for OpenTelemetry.
 
 The API has no observable histogram. So each collection first records the new durations, each as a value in its bucket:
 the buckets are exact, and the sum nearly so.

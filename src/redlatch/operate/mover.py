@@ -1,7 +1,7 @@
 """The mover: it hands the locks of one list of masters over to another list (M2, M3, M5; see `guard.handover`).
 
-It may be interrupted at any step, run again, and run twice at once: the markers say how far a handover is. Each of its
-writes compares the whole marker that it has read.
+It may be interrupted, run again, and run twice at once: the markers say how far a handover is, and each write compares
+the whole marker that was read.
 """
 
 from __future__ import annotations
@@ -174,9 +174,9 @@ class Mover:
     def _begin(self) -> bool:
         """Mark the masters that are only in the new list as pending; return True if a new master is final already.
 
-        While no old master is left, the markers must be there before another mover could end the handover. So they are
-        written only within the shortest time that a handover takes. After that, a master without a marker may have
-        forgotten that it was final.
+        While no old master is left, another mover could end the handover before the markers are there. So they are
+        written only
+        within the shortest time that a handover takes. After that, a master without a marker may have been final.
         """
         for _ in range(TRIES):
             began_ns = now_ns()

@@ -1,8 +1,8 @@
 """Watches a program while a lock is held: passes signals on, and ends the program before the lock ends.
 
 If the renewals fail, the program gets SIGTERM `kill_after` before the deadline of the lease, and SIGKILL just before
-it. So no other holder runs while the program does, except beside a process that is in an uninterruptible sleep, or has
-left the process group.
+it. So no other holder runs beside it, except beside a process that is in an uninterruptible sleep, or has left the
+process group.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The controlling terminal of this process: which process group may read and set it (job control).
 
 The program has its own process group, so that its processes can be killed together. The terminal serves one group at a
-time, its foreground. So this process lends it to the program, and takes it back for the shell. See credentials(7) and
-the chapter "Job Control" of the GNU C library.
+time, so this process lends it to the program, and takes it back for the shell. See credentials(7) and the chapter "Job
+Control" of the GNU C library.
 """
 
 from __future__ import annotations

@@ -62,9 +62,8 @@ def refuse_replica(raw: sa.Connection, database: Database) -> None:
 def why_shared(connection: OwnConnection) -> str:
     """Return why a connection to PostgreSQL may have another backend for each transaction; "" if it has its own.
 
-    A pooler sends a number of its own at the login, so one connection is enough. Two could deadlock with the
-    application.
-    A pooler that keeps one backend for a client until its end is not detected.
+    A pooler sends a number of its own at the login, so one connection is enough. A pooler that keeps one backend for a
+    client until its end is not detected.
     """
     told = connection.run(lambda raw: _told_pid(raw.connection.driver_connection))
     if told is None:

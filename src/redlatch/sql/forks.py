@@ -1,8 +1,8 @@
 """Forks of this process: detect one under way, and close SQLite files before it.
 
 SQLite keeps its locks of a file in the memory of the process. A child that was forked while the file was open acts as
-if it had its parent's locks: it waits for them, or others write at the same time. So connections to files are closed
-before a fork, and reopened at their next use. Source: https://www.sqlite.org/howtocorrupt.html, section 2.6.
+if it had its parent's locks. So connections to files are closed before a fork, and reopened at their next use. Source:
+https://www.sqlite.org/howtocorrupt.html, section 2.6.
 """
 
 from __future__ import annotations

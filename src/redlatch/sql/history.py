@@ -1,8 +1,8 @@
 """Detect when a database may have forgotten locks.
 
-A database forgets when a lagging standby is promoted, when it is restored, or when it is restarted without durable
-commits. If its clock is set forward, rows expire early. Then the client's holders are in doubt until the database
-confirms their locks (see `redlatch.quorum.policy.Doubts`).
+It forgets when a lagging standby is promoted, when it is restored, or when it is restarted without durable commits. If
+its clock is set forward, rows expire early. Then the client's holders are in doubt until it confirms their locks (see
+`redlatch.quorum.policy.Doubts`).
 """
 
 from __future__ import annotations

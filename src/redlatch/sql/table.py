@@ -102,11 +102,9 @@ class Layout(NamedTuple):
         later: the same after the parameter `ttl_us`, in microseconds.
         left_us: microseconds for which the lock is held.
         free: the value of `until` after a release.
-        taken: the values of further columns for each new holder.
-        empty: the same for a row of MySQL without a holder.
+        taken: the values of further columns for each new holder; `empty` is for a row of MySQL without one.
         as_text: whether names and tokens are text.
-        told: the further results of `holder`: the fence, when the holder took the row in microseconds since 1970, and
-            its owner. Empty if the table does not have them.
+        told: the fence, when the holder took the row in microseconds since 1970, and its owner; or empty.
     """
 
     table: sa.Table

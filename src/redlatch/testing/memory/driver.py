@@ -1,7 +1,6 @@
 """State and steps shared by both drivers in memory: they run the calls of the pure build in virtual time.
 
-All masters answer at once, so a call waits only for other callers, or for time. The rest of a client is real: locks,
-algorithm, engine, guard and bytes.
+All masters answer at once, so a call waits only for other callers, or for time. The rest of a client is real.
 """
 
 from __future__ import annotations

@@ -3,13 +3,13 @@
 A party is a thread that has used a client. Time jumps to the next event
 
   * at once, if each party waits in a call of a client;
-  * after a moment of real time, if the others only wait for threads (a join, an Event, a Future, a queue). One of them
-    may have been about to go on.
+  * after a moment of real time, if the others only wait for threads (a join, an Event, a Future, a queue), because one
+    of them may have been about to go on.
 
 If a party is at work outside, or sleeps, time passes as fast as real time. So a caller that waits for a lock gets it if
-the holder releases it soon, as with real servers. A party that has ended does not count.
-
-Everything here runs inside the monitor, which a thread leaves while it waits, except for reports of lost locks.
+the holder releases it soon, as with real servers. Everything here runs inside the monitor, which a thread leaves while
+it
+waits, except for reports of lost locks.
 """
 
 from __future__ import annotations
