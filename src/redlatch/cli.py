@@ -23,7 +23,7 @@ COMMANDS = {
     "run": "redlatch.run.command",
     "status": "redlatch.operate.command",
     "unlock": "redlatch.operate.held",
-    "top": "redlatch.operate.top",
+    "top": "redlatch.operate.held",
     "doctor": "redlatch.operate.command",
     "masters": "redlatch.operate.command",
     "demo": "redlatch.demo.command",

@@ -26,8 +26,7 @@ from ..masters.listed import check_cluster, masters_of
 from ..quorum.claim import HELD
 from ..quorum.quorum import Quorum
 from ..votes.key import key_as_it_is
-from .overrides import override_of
-from .shared import SOCKET_TIMEOUT, identity_of, packing, refusal_of, show
+from .shared import SOCKET_TIMEOUT, identity_of, override_of, packing, refusal_of, show
 
 logger = logging.getLogger("redlatch")
 

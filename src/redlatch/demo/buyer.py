@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 import redlatch
-from redlatch.demo.messages import Event, Face, Kind, Plan
+from redlatch.demo.process import Event, Face, Kind, Plan
 from redlatch.demo.shop import Doom, Shop, purchase
 from redlatch.errors import LockError, LockLost, NotOwned, QuorumUnavailable
 

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from redlatch.demo.masters import Masters
-from redlatch.demo.messages import Event, Face, Kind, Plan
-from redlatch.demo.process import BuyerProcess, Inbox
+from redlatch.demo.process import BuyerProcess, Event, Face, Inbox, Kind, Plan
 from redlatch.demo.progress import Display
 from redlatch.demo.shop import Shop
 

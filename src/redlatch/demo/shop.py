@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from redlatch.demo.messages import Event, Kind
+from redlatch.demo.process import Event, Kind
 
 # Seconds between a buyer's read of the stock and its write: long enough that without a lock other buyers nearly always
 # read the same number meanwhile.

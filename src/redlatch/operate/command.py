@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from redlatch.arguments import (
@@ -36,15 +35,12 @@ from redlatch.guard.settings import Guard
 from redlatch.health import Health
 from redlatch.masters.listed import masters_of, refuse_namesakes
 from redlatch.masters.master import Master
-from redlatch.operate.doctor import examine
-from redlatch.operate.finding import ORDER, UNSAFE, WARNING
-from redlatch.operate.held import NoAnswer, one_or_many, states_of, table_of_locks, urls_of
+from redlatch.operate.doctor import ORDER, UNSAFE, WARNING, examine
+from redlatch.operate.held import NoAnswer, console, one_or_many, states_of, table_of_locks, urls_of
 from redlatch.operate.locks import LockState
 from redlatch.operate.markers import CannotMove, Markers
 from redlatch.operate.mover import Mover
 from redlatch.operate.others import OtherLock, find_others
-
-WIDTH = 140
 
 LOOK = 0.05
 
@@ -286,14 +282,6 @@ def exit_status(health: Health, ready: bool) -> int:
     if not health.available:
         return NOT_AVAILABLE
     return NOT_READY if ready and not health.ready else 0
-
-
-def console() -> Console:
-    """Brackets in names and owners are no markup."""
-    made = Console(emoji=False, markup=False, highlight=False)
-    if not made.is_terminal:
-        made.width = WIDTH
-    return made
 
 
 def table_of(health: Health) -> Table:
