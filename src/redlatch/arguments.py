@@ -15,8 +15,7 @@ from redlatch.votes.key import prefix_of
 
 
 class Number(click.FloatRange):
-    """A finite number in a range. A longer time than a client allows is shortened, so that a process can wait for
-    it."""
+    """A finite number in a range. A longer time than a client allows is shortened."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)

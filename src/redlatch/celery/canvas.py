@@ -34,7 +34,6 @@ def is_sent_by_worker(task: Task, options: Mapping[str, Any]) -> bool:
 
 
 def end_step(task: Task, task_id: str, holder: str, options: Mapping[str, Any]) -> None:
-    """Set the state of a duplicate step, and of the steps after it, to REVOKED: they do not run."""
     reason = f"duplicate of task {holder}"
     if not isinstance(task.backend, DisabledBackend):
         names = {"group": options.get("group_id"), "group_index": options.get("group_index")}
@@ -61,7 +60,6 @@ def end_steps_behind(task: Task, task_id: str, chain: Sequence[Any] | None, reas
 
 
 def _ids_in(steps: Any) -> Iterator[str]:
-    """Yield the ids of all tasks in signatures, including those in groups and chords."""
     if isinstance(steps, Mapping):
         options: Mapping[str, Any] = steps.get("options") or {}
         inner: Mapping[str, Any] = steps.get("kwargs") or {}

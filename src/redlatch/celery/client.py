@@ -192,7 +192,6 @@ def _masters(conf: Any) -> Any:
 
 
 def _with_tls(broker: str, tls: Any) -> redis.Redis:
-    """Return a redis-py client for a broker with Celery's setting `broker_use_ssl`."""
     scheme, _, rest = broker.partition("://")
     if scheme == "unix":
         raise ConfigurationError("redlatch_masters: set it; broker_use_ssl does not fit the unix socket of broker_url")

@@ -298,7 +298,6 @@ class Singleton(Task):  # type: ignore[misc]
             self._give_up(request, task_id, holder)
 
     def _take_over(self, lock: Lock, task_id: str) -> str | None:
-        """Acquire the lock for the worker; return None, or the id of the task that has it."""
         if lock.acquire(blocking=False):
             return None
         name = str(lock.name)

@@ -123,7 +123,6 @@ def _pairs_of(name: str) -> Iterator[tuple[object, object]]:
 
 
 def _swap(name: str, pairs: list[tuple[object, object]]) -> None:
-    """Replace the first object of each pair by the second in all imported modules of a package."""
     new_by_id = {id(old): new for old, new in pairs}
     for module in [sys.modules[found] for found in _own(name)]:
         for attribute, value in list(vars(module).items()):

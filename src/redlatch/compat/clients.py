@@ -67,7 +67,7 @@ def _forget(lease: Any, hold: Any) -> None:
 
 
 class Foreign(BaseClient):
-    """The part shared by the sync and asyncio clients: it makes locks with any key and any token."""
+    """Makes locks with any key and any token; shared by the sync and asyncio clients."""
 
     # Two masters may be databases of one server, and tokens have no label, as in the originals.
     _masters_of = staticmethod(partial(masters_of, by_db=True))
@@ -135,7 +135,6 @@ class Foreign(BaseClient):
         return lock
 
     def held_here(self, key: bytes, token: bytes, ttl_ms: int) -> Any:
-        """Return the lock that this client acquired and holds with this token, or None."""
         hold = self._head(key)
         if hold is None or hold.token != token:
             return None
@@ -156,7 +155,6 @@ class Foreign(BaseClient):
         return self._kinds.Given(token)
 
     def signalled(self, token: bytes, once: bool, signal: bytes, signal_ms: int) -> Any:
-        """Return the kind of a lock whose release pushes to a list (see `quorum.kinds.foreign.Signalled`)."""
         return self._kinds.Signalled(token, once, signal, signal_ms)
 
     def _head(self, key: bytes) -> Any:

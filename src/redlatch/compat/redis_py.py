@@ -54,7 +54,6 @@ class _Local:
         self.lease, self.by_hand, self._token = lease, False, None
 
     def drop(self, lease: Any) -> None:
-        """Forget a released lock, unless another one was acquired since."""
         if self.lease is lease:
             self.note(None)
 
@@ -260,7 +259,6 @@ class _TaskLocal:
         self._of_tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], _Record] | None = None
 
     def note_for(self, task: asyncio.Task[Any] | None, lease: Any) -> None:
-        """Set the lock that a task has acquired; None if its attempt failed."""
         last = self._last
         if last.task is None and task is not None and self._of_tasks is None and not last.by_hand:
             last.lease, last.task = lease, weakref.ref(task)
@@ -415,14 +413,12 @@ class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
 
 
 def _home_unless_hooked(lock: Any, face: type[Any]) -> Home | None:
-    """Return None if a subclass or the client requires redis-py's algorithm."""
     kind = type(lock)
     hooked = kind is not face and (kind.do_acquire, kind.do_release) != (face.do_acquire, face.do_release)
     return None if hooked else home_of(lock.redis)
 
 
 def _is_pause(sleep: Any) -> bool:
-    """Return True for a valid pause. For any other value redis-py's own loop runs."""
     return isinstance(sleep, (int, float)) and sleep >= 0
 
 
@@ -440,7 +436,6 @@ def _seconds_to_wait(
 
 
 def _ttl_ms(lock: Any) -> int:
-    """Return the ttl; that of a renewed lock without a timeout."""
     ttl_ms = int(lock.timeout * 1000) if lock.timeout else RENEWED_MS
     if ttl_ms < 1:
         raise redis.ResponseError("invalid expire time in 'set' command")

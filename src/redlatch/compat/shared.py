@@ -48,7 +48,6 @@ def original(name: str) -> ModuleType | None:
 
 
 def packing(pool: Any) -> Callable[[Any], bytes]:
-    """Return a function that encodes an argument of a command."""
     encode = pool.get_encoder().encode
     utf_8 = redis.utils.HIREDIS_AVAILABLE
 
@@ -62,7 +61,6 @@ def packing(pool: Any) -> Callable[[Any], bytes]:
 
 
 def refusal_of(pool: Any) -> str:
-    """Return the reason for not supporting a pool; "" if it is supported."""
     if not is_of_redis_py(pool.connection_class):
         return f"{pool.connection_class.__qualname__} is no class of redis-py"
     try:
@@ -73,7 +71,6 @@ def refusal_of(pool: Any) -> str:
 
 
 def identity_of(pool: Any) -> tuple[object, ...]:
-    """Return a hashable value for the server and user of a pool."""
     given = {name: value for name, value in pool.connection_kwargs.items() if value is not None}
     # The defaults of TLS options depend on the class.
     tls = {name: value for name, value in given.items() if name.startswith("ssl")}
@@ -92,7 +89,6 @@ def redis_errors_of(error: LockError) -> list[redis.RedisError]:
 
 
 def redis_error_of(error: QuorumUnavailable) -> redis.RedisError:
-    """Return the error that redis-py raises when its one server does not answer."""
     cause = next(iter(redis_errors_of(error)), None)
     return redis.ConnectionError(str(error)) if cause is None or isinstance(cause, LockError) else cause
 
@@ -218,7 +214,6 @@ _known: weakref.WeakKeyDictionary[type[Any], str] = weakref.WeakKeyDictionary()
 
 
 def override_of(client: Any) -> str:
-    """Return the name of an override that may change a client's commands; "" if there is none."""
     kind = type(client)
     if kind is not _THREADS and kind is not _ASYNCIO:
         found = _known.get(kind)
@@ -248,7 +243,7 @@ def _override_in(client: Any, own: dict[str, Any]) -> str:
 
 
 def _is_instrumented(client: Any, name: str, attribute: Any) -> bool:
-    """Return True if an attribute is the client's own method, wrapped only by instrumentation."""
+    """Return True if an attribute is the client's own method, perhaps wrapped by instrumentation."""
     while _tool_of(attribute) in _INSTRUMENTATION:
         attribute = getattr(attribute, "__wrapped__", None)
     return getattr(attribute, "__self__", None) is client and getattr(attribute, "__name__", "") == name

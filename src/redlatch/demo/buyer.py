@@ -35,8 +35,6 @@ class OutOfPatience(Exception): ...
 
 
 class BuyerProcess:
-    """The buyers of one process. Each buys one item or finds none left."""
-
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._shop = Shop(plan.folder)
@@ -133,8 +131,6 @@ class BuyerProcess:
         return None
 
     def _open_at_signal(self, open_door: Callable[[], object]) -> None:
-        """Report that all buyers are ready, start the sale at the next line of stdin, and exit when stdin ends."""
-
         def watch() -> None:
             if sys.stdin.buffer.readline():
                 open_door()

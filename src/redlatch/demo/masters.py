@@ -63,7 +63,6 @@ class Masters:
 
 @contextmanager
 def open_masters(count: int, servers: Sequence[str]) -> Iterator[Masters]:
-    """Yield the user's `servers`, or otherwise `count` embedded masters, which are stopped at the end."""
     if servers:
         yield Masters(servers)
         return

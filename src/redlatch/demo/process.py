@@ -104,8 +104,6 @@ class Event:
 
 
 class BuyerProcess:
-    """One buyer process. The inbox receives its events as they arrive, and None at its end."""
-
     def __init__(self, plan: Plan, inbox: Inbox, errors: Path) -> None:
         self.plan = plan
         self.finished = False

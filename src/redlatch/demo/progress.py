@@ -7,8 +7,6 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 
 class Display:
-    """Shows the sales, one after the other; `at` is the title of the current chapter."""
-
     def __init__(self, console: Console) -> None:
         self._console = console
         self._bar = Progress(

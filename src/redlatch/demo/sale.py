@@ -113,7 +113,7 @@ class Sale:
         self._processes: list[BuyerProcess] = []
         self._waiting = 0
         self._began = 0.0
-        # When the holder of the lock was killed; 0.0 while the sale goes on.
+        # The time of the kill of the lock's holder, until an item is sold.
         self._halted = 0.0
         self._tally = Tally(order.stock)
 

@@ -23,8 +23,6 @@ _WIDTH = 8
 
 
 class Shop:
-    """The files of one sale. Every process has its own object for them."""
-
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
         self._stock = os.open(self._folder / "stock", os.O_RDWR)
@@ -69,7 +67,6 @@ class Doom:
         self._sealed = False
 
     def seals(self, left: int, wait: float | None) -> bool:
-        """Return True if this buyer must stop here and never write."""
         if not self._sealed and self._at and left == self._at and self._shop.first("doomed"):
             self._sealed = True
             Event(Kind.DOOMED, wait).send()

@@ -97,7 +97,6 @@ class Registry:
 
 
 def _abandon(client: AsyncClient) -> None:
-    """Close the connections of a client whose event loop cannot run its `close`."""
     client._driver.drop()
 
 

@@ -73,7 +73,6 @@ class Group:
         return before is None or before.address != found.address
 
     def successor(self, found: Found) -> Address | None:
-        """Return the address that the listener has found by a later question, if it is another one."""
         latest = self._latest
         if latest is None or latest.number < found.number or latest.address == found.address:
             return None

@@ -136,7 +136,6 @@ def _master_of(item: object, where: str) -> Master:
 
 
 def _without_secrets(error: Exception, item: object) -> str:
-    """Return the text of an error, or a general text if it may quote credentials of the URL."""
     if isinstance(item, str) and ("@" in item or "password=" in item):
         return "the URL is malformed; special characters in a password must be percent-encoded"
     return f"the URL or client is malformed: {error}"

@@ -163,7 +163,6 @@ def _check_socket(sock: Any, kind: type) -> None:
 
 
 def _check_tls_values(context: ssl.SSLContext, options: dict[str, Any], where: str) -> None:
-    """Use TLS options other than files as redis-py does at the connect, and refuse those that fail."""
     uses: dict[str, Callable[[Any], object]] = {
         "ssl_ca_data": lambda data: context.load_verify_locations(cadata=data),
         "ssl_ca_path": os.listdir,

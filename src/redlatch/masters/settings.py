@@ -183,7 +183,6 @@ def for_connection(kind: type, options: Mapping[str, Any], where: str) -> dict[s
 
 
 def from_url(options: Mapping[str, Any], where: str) -> None:
-    """Refuse options in a query that cannot be text, or that the scheme and the hosts of the URL say."""
     for name in _NO_TEXT:
         if name in options:
             raise ConfigurationError(f"{where}: {name} cannot be written in a URL; give a redis-py client with it")
@@ -196,13 +195,11 @@ def from_url(options: Mapping[str, Any], where: str) -> None:
 
 
 def wrong_value(name: str, where: str) -> ConfigurationError:
-    """Return the error for a value that redis-py refuses. It does not show the value."""
     wanted = f"; {_WANTED[name]} is needed" if name in _WANTED else ""
     return ConfigurationError(f"{where}: the option {name} has a value that cannot be used{wanted}")
 
 
 def client_name_of(options: Mapping[str, Any], where: str) -> str:
-    """Return the name for CLIENT SETNAME, or "". Refuse one that no server accepts."""
     name = options.get("client_name") or ""
     if name and not (isinstance(name, str) and _CLIENT_NAME.fullmatch(name)):
         raise ConfigurationError(

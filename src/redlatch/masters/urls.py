@@ -101,7 +101,6 @@ def _check_place(scheme: str, rest: str, where: str) -> None:
 
 
 def _split(place: str) -> tuple[str, str, str]:
-    """Return the host without brackets, a colon if there is one, and the port."""
     if place.startswith("["):
         host, _, rest = place[1:].partition("]")
         return host, rest[:1], rest[1:]
@@ -110,7 +109,6 @@ def _split(place: str) -> tuple[str, str, str]:
 
 
 def _is_place(text: str) -> bool:
-    """Return True if a text is empty, or a host with or without a port."""
     try:
         found = urlsplit(f"redis://{text}")
         return found.port is None or found.port > 0
@@ -138,7 +136,6 @@ def _unknown(scheme: str, has_scheme: bool, where: str) -> ConfigurationError:
 
 
 def _parsed(scheme: str, rest: str, where: str) -> tuple[type, dict[str, Any]]:
-    """Return redis-py's connection class for a URL, and its arguments; ValueError for a malformed URL."""
     try:
         options: dict[str, Any] = redis_connection.parse_url(f"{scheme.replace('valkey', 'redis')}://{rest}")
     except ValueError as error:

@@ -25,8 +25,6 @@ _lock = new_lock()
 
 
 class LockCollector(Collector):
-    """The figures of all clients that a registry exports."""
-
     def __init__(self) -> None:
         self.totals = Totals(_lock)
 
@@ -83,7 +81,6 @@ def export(client: Measured, group: str, registry: CollectorRegistry | None) -> 
 
 
 def _end(registry: weakref.ref[CollectorRegistry], collector: LockCollector, export: Export) -> None:
-    """End an export. The last one of a registry also removes its collector."""
     with _lock:
         last = collector.totals.end(export)
         chosen = registry()

@@ -88,8 +88,6 @@ def _of_part(figure: Figure, part: str) -> dict[str, str]:
 
 
 class Recorded:
-    """The histograms, with the durations that were recorded already."""
-
     def __init__(self, meter: Meter) -> None:
         self._lock = threading.Lock()
         self._recorders: dict[Figure, Recorder] = {

@@ -61,7 +61,6 @@ class Export:
         return self._client() is None
 
     def read(self) -> Sums:
-        """Return the figures of the client, or its last counters if it is gone."""
         client = self._client()
         if client is None:
             return Sums(self.left().groups, {})
@@ -83,10 +82,7 @@ class Export:
 
 
 class Totals:
-    """Adds up the figures of clients. No counter decreases, even if a client is closed or garbage-collected.
-
-    The lock is re-entrant, because a finalizer may close an export while its thread reads.
-    """
+    """Adds up the figures of clients. No counter decreases, even if a client is closed or garbage-collected."""
 
     def __init__(self, lock: AbstractContextManager[Any]) -> None:
         self._lock = lock
@@ -94,7 +90,6 @@ class Totals:
         self._left = Sums({}, {})
 
     def add(self, client: Measured, group: str, ended: Callable[[Export], object]) -> Export:
-        """Add the figures of a client from now on; raise ConfigurationError if it was added already."""
         with self._lock:
             if any([export.of(client) for export in self._exports]):
                 raise ConfigurationError("the figures of this client are exported already: close that export first")
@@ -105,7 +100,6 @@ class Totals:
             return export
 
     def end(self, export: Export) -> bool:
-        """Remove a client but keep its counts; return True if no client is left."""
         with self._lock:
             if export in self._exports:
                 export.read()

@@ -39,8 +39,6 @@ def console() -> Console:
 
 
 class NoAnswer(click.ClickException):
-    """Too few masters answered, so the holders are unknown."""
-
     exit_code = NO_QUORUM
 
 
@@ -76,7 +74,6 @@ def states_of(urls: list[str], prefix: bytes, names: list[bytes] | None) -> list
 
 
 def _of_quorum(masters: list[Master], work: Any) -> list[Any]:
-    """Return the answers of at least a quorum, which include every held lock."""
     answers, failed = on_each(masters, work)
     if len(answers) < quorum_of(len(masters)):
         each = "; ".join(f"{name}: {error}" for name, error in failed.items())

@@ -76,8 +76,7 @@ class Mover:
         return [master for master in self.new if master.name not in old]
 
     def run(self, dry: bool = False) -> None:
-        """Do the whole handover, or the rest of it, or raise CannotMove. If `dry`, only read and say what would be
-        done."""
+        """Do the whole handover, or the rest of it; raise CannotMove if that fails. If `dry`, only tell its time."""
         if self._previous == self._successors:
             # It would leave them permanently.
             raise CannotMove("both lists have the same masters, so there is nothing to hand over")

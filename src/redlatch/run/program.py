@@ -69,7 +69,6 @@ class Program:
             self.denied = True
 
     def look(self) -> int | None:
-        """Return the status (see `os.WIFSTOPPED`) if the program has ended or stopped since the last look."""
         pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
         return status if pid else None
 

@@ -103,7 +103,6 @@ class Alerts:
             os.write(self._writing, b"\0")
 
     def take_signals(self) -> None:
-        """Handle all signals that are passed on, and SIGCHLD, until this process ends."""
         signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
         for number in PASSED_ON | {signal.SIGCHLD}:
             # Keep what nohup has set, for the program, too.
@@ -197,7 +196,6 @@ class Supervisor:
         self.lost = ""
 
     def watch(self) -> int:
-        """Return the status of the program when it has ended (see `os.waitstatus_to_exitcode`)."""
         while True:
             for number in self._alerts.wait(self._left()):
                 self._pass_on(number)

@@ -74,8 +74,7 @@ class Store(Protocol):
     def pause(self) -> float: ...
 
     @property
-    def ends_with_connection(self) -> bool:
-        """True if the database frees all locks when the connection breaks."""
+    def ends_with_connection(self) -> bool: ...
 
 
 class Translator:

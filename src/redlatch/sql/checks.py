@@ -125,7 +125,6 @@ def refuse_inherited(file: DatabaseFile, database: Database) -> None:
 
 
 def refuse_without_table(raw: sa.Connection, database: Database, settings: Settings) -> None:
-    """Refuse a database without our table, or with another one of its name. A locked table is accepted."""
     table = settings.table
     assert table is not None
     try:

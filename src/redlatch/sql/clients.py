@@ -87,7 +87,7 @@ class OnDatabase(BaseClient):
         return super()._new(lock_of, name, ttl, options, kind, suffix)
 
     def _adapt(self) -> None:
-        """Watch no keys, and refuse names that ShedLock's table cannot store. Call this after `BaseClient.__init__`."""
+        """Watch no keys, and refuse names that ShedLock's table cannot store. Call this after `__init__`."""
         self._driver.watch_no_keys()
         if self._settings.dialect == SHEDLOCK:
             self._key_of = partial(_key_for_shedlock, self._key_of)

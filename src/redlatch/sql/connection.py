@@ -47,8 +47,7 @@ class OwnConnection(Protocol):
 
     def run(self, call: Callable[[Connection], Result]) -> Result: ...
 
-    def listen(self, channel: str) -> Notices | None:
-        """Listen to notices on a channel; None if this driver cannot receive them."""
+    def listen(self, channel: str) -> Notices | None: ...
 
     def wait(self, sock: socket.socket, seconds: float | None) -> None:
         """Return when the socket is readable, a notice has come, or the time is over; raise BackendLost at its end."""
@@ -158,7 +157,6 @@ class FileConnection(BlockingConnection):
             self._shut()
 
     def _serves_threads(self) -> bool:
-        """Return True if this thread may close the connection, which the bridge's thread has opened."""
         raw = self._connection.connection.driver_connection if self._opened else None
         try:
             return raw is not None and raw.cursor() is not None
@@ -287,7 +285,7 @@ async def _connected(engine: AsyncEngine) -> AsyncConnection:
 
 
 def _autocommitting(connection: Connection) -> Connection:
-    """Set the connection to AUTOCOMMIT. Close it if that fails: some drivers send a statement for it."""
+    """Set the connection to AUTOCOMMIT. Some drivers send a statement for it, which may fail."""
     try:
         return connection.execution_options(isolation_level="AUTOCOMMIT")
     except BaseException:
@@ -296,7 +294,6 @@ def _autocommitting(connection: Connection) -> Connection:
 
 
 def _close(connection: Connection) -> None:
-    """Close the connection itself: a pool must not keep it."""
     try:
         connection.invalidate()
         connection.close()

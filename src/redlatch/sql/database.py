@@ -68,13 +68,12 @@ class Database:
 
 
 def _without_pool(engine: Engine) -> NullPool:
-    """Return a pool without room that connects as the engine does, including its creator and event listeners."""
+    """Return a pool without room that connects as the engine does."""
     pool = engine.pool
     return NullPool(pool._creator, dialect=pool._dialect, _dispatch=pool.dispatch)
 
 
 def _limits_of(url: sqlalchemy.URL, driver: str) -> dict[str, Any]:
-    """Limit how long a driver connects, unless the URL does: a stopped server may hang for minutes."""
     name = _TIMEOUTS.get(driver)
     return {} if name is None or name in url.query else {name: CONNECT_SECONDS}
 

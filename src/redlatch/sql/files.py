@@ -86,7 +86,6 @@ def named_path(url: sa.URL, found: str) -> str:
 
 
 def refuse_private(url: sa.URL) -> None:
-    """Refuse a database in memory, or one that SQLite would use without locking its file."""
     name, options = _name_of(url)
     if name in ("", ":memory:") or options & {("mode", "memory"), ("vfs", "memdb")}:
         raise ConfigurationError(f"database: a database in memory belongs to one process, {CURE}")

@@ -41,12 +41,10 @@ class OnFile(Protocol):
 
     def is_open(self) -> bool: ...
 
-    def give_up(self, until_ns: int) -> None:
-        """Close the file, for a fork that waits until then; the next statement opens it again."""
+    def give_up(self, until_ns: int) -> None: ...
 
 
 def give_up_before_fork(connection: OnFile) -> None:
-    """Call `connection.give_up(until_ns)` before each fork, while the connection exists."""
     _on_files.add(connection)
 
 
@@ -59,7 +57,6 @@ def forks_so_far() -> int:
 
 
 def forked_since(forks: int) -> bool:
-    """Return True if a child may have been forked since `forks_so_far` had this value."""
     return bool(_forking) or _Count.ended != forks
 
 

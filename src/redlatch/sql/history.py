@@ -88,7 +88,6 @@ def life_of_file(file: DatabaseFile) -> Life:
 
 
 def clock_us(raw: sa.Connection) -> int:
-    """Return the database's clock, in microseconds since 1970."""
     return int(raw.execute(_CLOCK_OF_MYSQL if raw.dialect.name in ("mysql", "mariadb") else _CLOCK).scalar_one())
 
 
@@ -136,7 +135,6 @@ class History:
         self._leap = ""
 
     def forget(self) -> None:
-        """Forget the server: all locks are in doubt already."""
         self._life = None
         self._leap = ""
 

@@ -37,7 +37,6 @@ class LateReleases:
         self._due[key, token] = until_ns
 
     def forget(self, key: bytes, token: bytes) -> bool:
-        """Forget a release, because its row will be used again; return True if it was done."""
         self._due.pop((key, token), None)
         return self._done.pop((key, token), None) is not None
 

@@ -268,7 +268,6 @@ class Masters:
 
     @contextlib.contextmanager
     def _steer(self, index: int) -> Iterator[_Master]:
-        """Yield one master with its current state, reserved for this thread."""
         # Check this before taking the lock: in a forked child it may never be released.
         if self._keeper.owner not in (0, os.getpid()):
             raise RuntimeError(f"this fleet of masters belongs to process {self._keeper.owner}, which entered it")
@@ -332,7 +331,6 @@ class Masters:
                 raise TimeoutError(f"{problem}; {master.log()}")
 
     def _listen(self, seconds: float) -> None:
-        """Handle the keeper's reports; wait up to `seconds` for the first one."""
         try:
             reports = self._keeper.listen(seconds)
         except EOFError as end:

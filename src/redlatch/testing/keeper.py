@@ -176,7 +176,6 @@ class Keeper:
         report(index=index, pid=pid, paused=False)
 
     def become(self, argv: list[str], folder: str, keeper: int) -> None:
-        """Turn this forked child into the server; write an error to its log."""
         try:
             log = os.open(os.path.join(folder, "log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -29,7 +29,6 @@ def surely_rolled_back(error: BaseException) -> bool:
 
 
 def _with_origins(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and the errors that it wraps."""
     seen: list[BaseException] = []
     current: BaseException | None = error
     while current is not None and current not in seen:

@@ -26,8 +26,6 @@ MARGIN, MOST_MARGIN = 0.1, 1.0
 
 
 class Outcome(enum.Enum):
-    """The end of a transaction; the value completes a sentence about it."""
-
     COMMITTED = "had committed"
     ROLLED_BACK = "was rolled back"
     IN_DOUBT = "may have committed"
@@ -62,7 +60,6 @@ class Held:
         return {(part._shared, part._hold.key): type(part._hold.kind) for part in self._parts}
 
     def won(self) -> None:
-        """Record that the acquire has won; raise NotOwned if the transaction has ended meanwhile."""
         self._claims = [part._hold.ticket for part in self._parts]
         if self._ended:
             raise NotOwned(f"{self.name!r} was acquired after its transaction had ended", name=self.name)
@@ -171,7 +168,6 @@ class Holdings:
         return held
 
     def drop(self, held: Held) -> None:
-        """Remove a lock whose acquire failed or was interrupted, and release it if it was won."""
         if held in self._held:
             self._held.remove(held)
         held.end(Outcome.ROLLED_BACK)

@@ -130,7 +130,6 @@ class BaseRedlock:
         return f"<{type(self).__qualname__} key={self.key}>"
 
     def _lease_from(self, client: Any) -> Any:
-        """Make the redlatch lock; return None if its ttl leaves no validity."""
         key = clients.encoder_of(next(iter(self.masters)))(self.key)
         key_as_it_is(key)
         try:
@@ -150,7 +149,6 @@ class BaseRedlock:
         self._lease, self._extension_num = lease, 0
 
     def _log_if_enqueued(self, lease: Any, won: bool, began_ns: int) -> None:
-        """Log the caller's waiting time since its first attempt, unless that succeeded."""
         hold: Hold = lease._hold
         clock = lease._shared.quorum.clock
         waited_ns = clock.now() - began_ns

@@ -37,7 +37,7 @@ class IdleWatch:
         self._turns = 0
 
     def add(self, wait: Wait) -> asyncio.Future[None]:
-        """Return a future that ends with the wait of the running task. The caller has the monitor."""
+        """Return a future that ends with the wait of the running task."""
         ended: asyncio.Future[None] = self._loop.create_future()
         wait.thread, wait.task = threading.get_ident(), asyncio.current_task()
         wait.wake = partial(self._end, wait, ended)
@@ -163,7 +163,6 @@ class TaskMemoryDriver(MemoryDriver):
             timeline.report()
 
     def _watch_here(self) -> IdleWatch:
-        """Return the watch of the running loop, or raise WrongLoop."""
         loop = asyncio.get_running_loop()
         if self.home is None or self._watch is None:
             self.home, self._watch = loop, IdleWatch(self._timeline, loop)

@@ -122,7 +122,6 @@ class MemoryDriver(Session):
                 self._submit([fleet.ballot_of(command) for command in commands])
 
     def wake_called(self) -> None:
-        """Wake the callers whose queue entry was called, or whose watched key has changed."""
         with self._timeline.monitor:
             self.queues.called.clear()
             self._timeline.settle()
@@ -260,7 +259,6 @@ class MemoryDriver(Session):
     # --- the end -------------------------------------------------------------------------------------------
 
     def _closing(self, release: bool, drain_ns: int | None) -> Performing:
-        """Undo calls in progress, wait a bounded time for other callers, then close every connection."""
         connections, fleet = self._connections, self._connections.fleet
         if self._standing.closing:
             return
@@ -281,7 +279,7 @@ class MemoryDriver(Session):
             self.drop()
 
     def _is_idle(self) -> bool:
-        """Return True if no caller is in a call; release the locks that callers have acquired meanwhile."""
+        """Release the locks that callers have acquired meanwhile."""
         busy = [hold for hold in self.queues.holds() if hold.state in (WAITING, ASKING, RELEASING, UNDOING)]
         return not (busy or self.queues.everybody() or self.held_locks.release(self._submit))
 

@@ -126,7 +126,6 @@ class Keyspace:
         return True
 
     def _settle(self, key: bytes) -> None:
-        """Report the change of a collection, or remove it if it is empty."""
         if not self.values[key]:
             self._drop(key)
         else:

@@ -28,8 +28,7 @@ RECEIVE_BYTES = 1 << 20
 
 
 class Line:
-    """The master's end of one connection: a bare descriptor, because a forgotten socket object would cause a
-    warning."""
+    """The master's end of one connection: a bare descriptor, as a forgotten socket object would cause a warning."""
 
     def __init__(self, sock: socket.socket, poll: select.poll) -> None:
         sock.setblocking(False)
@@ -45,7 +44,6 @@ class Line:
 
     @property
     def fd(self) -> int:
-        """The descriptor; -1 if an end is known to be closed."""
         return self._fd
 
     def close(self) -> None:
@@ -145,7 +143,6 @@ class MemoryMaster(Master):
     # --- commands ------------------------------------------------------------------------------------------
 
     def serve(self) -> bool:
-        """Answer the commands that have arrived; return True if any byte was sent or received."""
         busy, ready = False, {fd for fd, _ in self._poll.poll(0)}
         for line in self._lines:
             commands = line.receive() if line.fd in ready else []
@@ -181,7 +178,7 @@ class MemoryMaster(Master):
             self.keys.execute(words)
 
     def forget(self, key: bytes) -> bool:
-        """Remove a key and its companion keys, whose names continue with a NUL; return True if there were any."""
+        """Remove a key and its companion keys, whose names continue with a NUL."""
         known = [other for other in self.keys.values if other == key or other.startswith(key + b"\0")]
         return bool(self.keys.execute([b"DEL", *known]))
 

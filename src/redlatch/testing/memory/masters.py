@@ -90,7 +90,6 @@ class MemoryMasters:
                 self.timeline.settle()
 
     def draw_tokens(self) -> list[bytes]:
-        """Return tokens that no other client of these masters has."""
         return [b"%032x" % self.random.getrandbits(128) for _ in range(TOGETHER)]
 
     def serve(self) -> bool:
@@ -104,7 +103,6 @@ class MemoryMasters:
         failed: Callable[[int, Exception], None],
         tracking: bool = True,
     ) -> MemoryDialler:
-        """Make the dialler of one client. The arguments are those of `redlatch.wire.connect.Dialler`."""
         made = MemoryDialler(self.timeline, masters, ready, failed, tracking)
         self._diallers.add(made)
         return made

@@ -68,7 +68,6 @@ class Parties:
         return QUIET if all([module in WAITING for module in modules]) else REAL
 
     def pace_of_tasks(self, loop: asyncio.AbstractEventLoop, waiting: Collection[Any]) -> int:
-        """Return the pace that the tasks of an idle event loop allow, beside those that are `waiting` in a call."""
         outside = [task for task in self._tasks if not task.done() and task.get_loop() is loop and task not in waiting]
         return JUMP if all([_waits_for_tasks(task) for task in outside]) else REAL
 

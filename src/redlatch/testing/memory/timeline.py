@@ -62,7 +62,6 @@ class VirtualClock(Clock):
         return START_US + (self.now() - START_NS) // 1000
 
     def first_ns(self, wall_ms: int) -> int:
-        """Return the first time at which the wall clock shows a later millisecond."""
         return ((wall_ms + 1) * 1000 - START_US) * 1000 + START_NS
 
 
@@ -71,8 +70,7 @@ class Actor(Protocol):
 
     due_ns: int
 
-    def turn(self) -> bool:
-        """Exchange bytes with the masters; return True if there were any."""
+    def turn(self) -> bool: ...
 
     def attend(self) -> None: ...
 
@@ -146,7 +144,6 @@ class Timeline:
         heapq.heappush(self._events, (due_ns, self._made, call))
 
     def note_timeout(self, until_ns: int) -> None:
-        """Record that a caller waits, or that a lock lives, at most until then."""
         with self.monitor:
             self._farthest_ns = max(self._farthest_ns, until_ns)
 
@@ -156,7 +153,6 @@ class Timeline:
         self.note_timeout(self.clock.now())
 
     def touch(self) -> None:
-        """Record that bytes were written, or that a connection was made or closed."""
         self._dirty = True
 
     def settle(self) -> None:
@@ -218,7 +214,6 @@ class Timeline:
             self._step_to(due_ns)
 
     def flow(self) -> None:
-        """Let as much time pass as has really passed since the last call."""
         real_ns = now_ns()
         passed_ns, self._flowed_ns = real_ns - self._flowed_ns, real_ns
         if passed_ns > LONGEST_FLOW_NS:
@@ -275,7 +270,7 @@ class Timeline:
             raise wait.error
 
     def moves(self, pace: int) -> bool:
-        """Move if the pace of the parties allows it, and return True. Otherwise the caller takes a nap."""
+        """Move if the pace of the parties allows it; otherwise the caller takes a nap."""
         if pace == JUMP or (pace == QUIET and self._naps >= QUIET_NAPS):
             self.move()
             return True
@@ -291,7 +286,6 @@ class Timeline:
             self._naps += 1
 
     def _report_outside(self, wait: Wait) -> None:
-        """Report lost locks in a waiting thread, which is at work meanwhile."""
         assert wait.thread is not None
         if not any([actor.has_reports() for actor in self._present()]):
             return
