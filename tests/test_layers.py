@@ -346,6 +346,7 @@ def test_a_file_of_unit_tests_stands_for_one_module() -> None:
 
 # The modules without a file of unit tests, with the reasons.
 WITHOUT_TESTS = {
+    "drivers/base.py": "the constructor of both drivers, which every test of a driver runs",
     "quorum/effects.py": "three classes of one field each, which every test of a generator reads",
     **{
         f"locks/{face}_{name}.py": f"tests/locks/test_{name}.py runs both faces"

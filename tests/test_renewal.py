@@ -356,7 +356,7 @@ def test_row_45_a_lease_that_was_passed_on_and_came_back_has_a_new_max_hold(
     passed(1.2)
     for one, next_one in ((lock, other), (other, lock)):
         call = next_one.start("acquire")
-        await_true(lambda: bool(client.raw._driver.queues.by_key))
+        await_true(lambda: bool(client.raw._quorum.queues.by_key))
         one.release()
         assert call.result(PATIENCE)
     assert lock.token == token

@@ -184,8 +184,7 @@ class Renewed:
         play.now = self.term.usual_ns()
         [term] = self.schedule.due(play.now)
         assert term is self.term
-        extending = play.build.module("drivers.session").extending_all
-        self.renewal = Renewal(self.schedule, play.quorum, [term], extending)
+        self.renewal = Renewal(self.schedule, play.quorum, [term])
 
     def next_ns(self) -> int:
         """Return when something is due for the lock."""

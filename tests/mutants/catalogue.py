@@ -46,7 +46,7 @@ LOCK = "locks/lock.py"
 LEASE, ATTEMPT, REPAIR = "quorum/lease.py", "quorum/attempt.py", "quorum/repair.py"
 TURNS, CONTENTION = "quorum/waiting/in_queue.py", "quorum/waiting/contention.py"
 LINK = "wire/link.py"
-ENGINE, AIO, MULTI, REENTRANT = "wire/engine.py", "drivers/aio.py", "locks/multi.py", "locks/reentrant.py"
+ENGINE, ACQUIRE, MULTI, REENTRANT = "wire/engine.py", "quorum/acquire.py", "locks/multi.py", "locks/reentrant.py"
 
 
 def definition(name: str) -> str:
@@ -119,8 +119,8 @@ MUTANTS = (
     Mutant(
         "who is refused has the lock nevertheless",
         "9, 48",
-        AIO,
-        "        won: bool = hold.state == HELD\n",
+        ACQUIRE,
+        "        won: bool = self._hold.state == HELD\n",
         "        won = True\n",
     ),
     Mutant(
@@ -177,10 +177,10 @@ MUTANTS = (
     Mutant(
         "a cancelled acquire leaves its key",
         "3, 20, 44",
-        AIO,
-        "            self.abandon(hold, ticket)\n",
-        "            leaves = hold.ticket is ticket\n            hold.free()\n            if leaves:\n"
-        "                self.leave_queue(hold)\n",
+        ACQUIRE,
+        "            abandon(self._quorum, driver, self._hold, self._ticket)\n",
+        "            leaves = self._hold.ticket is self._ticket\n            self._hold.free()\n            if leaves:\n"
+        "                self._quorum.leave_queue(driver, self._hold)\n",
     ),
     Mutant(
         "what a broken connection owes is forgotten",
@@ -637,8 +637,8 @@ return 1""",
         "a lease whose token was read is handed off",
         "redis-py's hand-over to a worker",
         SHOWN,
-        "    hold.token_exposed = True\n    if hold.key in driver.queues.by_key",
-        "    if hold.key in driver.queues.by_key",
+        "    hold.token_exposed = True\n    if hold.key in shared.quorum.queues.by_key",
+        "    if hold.key in shared.quorum.queues.by_key",
         foreign=True,
     ),
     Mutant(

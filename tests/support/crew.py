@@ -35,8 +35,7 @@ class Crew:
         self.clock = clock_of(build, lambda: self.read())
         # The holds of the play; its quorum has a scripted clock and is not used.
         self.play = Play(1, build=build)
-        quorums = build.module("quorum.quorum")
-        self.quorum = quorums.Quorum(
+        self.quorum = build.module("quorum.calls").Calls(
             masters=self.play.quorum.masters,
             drift_factor=0.01,
             attempt_ns=None,

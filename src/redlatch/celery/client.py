@@ -66,14 +66,14 @@ class TaskClient(Client):
 
     def hand_over(self, lock: Lock) -> str:
         """Give up a lock without releasing it, and return its token. Raise NotOwned if it is not held."""
-        hold, driver = lock._hold, self._driver
+        hold = lock._hold
         token = lock.token
         if token is None:
             raise NotOwned(f"cannot hand over {lock.name!r}: this lock object does not hold it", name=lock.name)
         # Waiters of this client ask the masters from now on. `free` comes last: an error leaves a lock that can be
         # released.
         hold.token_exposed = True
-        driver.leave_queue(hold)
+        self._quorum.leave_queue(self._driver, hold)
         hold.free()
         return token.decode()
 

@@ -23,8 +23,8 @@ from ..config import ttl_ms_of
 from ..locks.factory import BaseClient
 from ..loss import Loss
 from ..masters.listed import check_cluster, masters_of
+from ..quorum.calls import Calls
 from ..quorum.claim import HELD
-from ..quorum.quorum import Quorum
 from ..votes.key import key_as_it_is
 from .shared import SOCKET_TIMEOUT, identity_of, override_of, packing, refusal_of, show
 
@@ -61,7 +61,7 @@ def _forget(lease: Any, hold: Any) -> None:
     themselves.
     """
     hold.token_exposed = True
-    queues = lease._shared.driver.queues
+    queues = lease._shared.quorum.queues
     if queues.heads.get(hold.key) is hold and hold.key not in queues.by_key:
         queues.heads.pop(hold.key, None)
 
@@ -74,7 +74,7 @@ class Foreign(BaseClient):
     _labels = False
     _lock_of: type[Any]
 
-    def _quorum_of(self, **numbers: Any) -> Quorum:
+    def _quorum_of(self, **numbers: Any) -> Calls:
         # Users delete keys by hand, so a local holder proves nothing.
         return super()._quorum_of(trust_local_holder=False, **numbers)
 
@@ -138,18 +138,18 @@ class Foreign(BaseClient):
         hold = self._head(key)
         if hold is None or hold.token != token:
             return None
-        show(hold, self._driver)
+        show(self._shared, hold)
         return self._around(hold, ttl_ms)
 
     def broken(self, key: bytes) -> None:
         """Handle the deletion of a key: its holder in this client has lost it, and local waiters may try again."""
-        self._driver.queues.note_deletion(key, self._quorum.clock.now())
+        self._quorum.queues.note_deletion(key, self._quorum.clock.now())
         hold = self._head(key)
         if hold is not None:
-            self._driver.leave_queue(hold)
+            self._quorum.leave_queue(self._driver, hold)
 
     def keys_held(self, prefix: bytes) -> list[bytes]:
-        return [key for key in list(self._driver.queues.heads) if key.startswith(prefix)]
+        return [key for key in list(self._quorum.queues.heads) if key.startswith(prefix)]
 
     def given(self, token: bytes) -> Any:
         return self._kinds.Given(token)
@@ -158,7 +158,7 @@ class Foreign(BaseClient):
         return self._kinds.Signalled(token, once, signal, signal_ms)
 
     def _head(self, key: bytes) -> Any:
-        hold = self._driver.queues.heads.get(key)
+        hold = self._quorum.queues.heads.get(key)
         return hold if hold is not None and hold.state == HELD else None
 
     def _hold_on(self, name: Any, key: bytes, kind: Any) -> Any:

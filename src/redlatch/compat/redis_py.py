@@ -472,7 +472,7 @@ def _is_scripted(lock: Any) -> bool:
 def _is_of(lease: Any, loop: asyncio.AbstractEventLoop | None) -> bool:
     """Return True if a lock belongs to this event loop (None: to threads), or to the parent process."""
     driver = lease._shared.driver
-    return loop is None or driver.home is loop or driver.forked
+    return loop is None or driver.home is loop or driver.status.forked
 
 
 def _lease_of(lock: Any, loop: asyncio.AbstractEventLoop | None, token: bytes | None = None) -> Any:

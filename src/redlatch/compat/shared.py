@@ -112,19 +112,19 @@ def shown_token(lease: Any) -> Any:
 
     Return None if the lock is not held, or if the parent process holds it.
     """
-    hold, driver = lease._hold, lease._shared.driver
-    show(hold, driver)
+    hold, shared = lease._hold, lease._shared
+    show(shared, hold)
     token = hold.token
-    held = hold.state in (HELD, RELEASING, UNCONFIRMED) and not driver.forked
+    held = hold.state in (HELD, RELEASING, UNCONFIRMED) and not shared.driver.status.forked
     return token if held else None
 
 
-def show(hold: Any, driver: Any) -> None:
+def show(shared: Any, hold: Any) -> None:
     """Mark a token as shown: its lease is not handed off, and local waiters wait for the key on the masters."""
     # Set it before the token is read: a thread that hands the lease off checks this flag last.
     hold.token_exposed = True
-    if hold.key in driver.queues.by_key and not driver.forked:
-        driver.leave_queue(hold)
+    if hold.key in shared.quorum.queues.by_key and not shared.driver.status.forked:
+        shared.quorum.leave_queue(shared.driver, hold)
 
 
 def let_go(lease: Any, struck: BaseException) -> None:

@@ -25,7 +25,7 @@ from .master_health import causes_of, health_of_all
 from .master_log import MOST_SHOWN, MasterLog, report_set_back
 from .refusals import refuse_list, refuse_twin, twin_of
 from .standing import Standing
-from .stats import stats_of_masters
+from .status import stats_of_masters
 from .switches import Switches
 from .upkeep import report_lost_releases
 

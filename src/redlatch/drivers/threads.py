@@ -25,34 +25,31 @@ from redlatch.drivers.closing import Closing
 from redlatch.drivers.lifetime import await_answers_at_exit
 from redlatch.drivers.push_reader import PushReader
 from redlatch.drivers.upkeep import Question, Renewal, ReportThreads, work_of
-from redlatch.errors import AlreadyHeld, LockError
+from redlatch.errors import LockError
 from redlatch.guard.handover import Successor
 from redlatch.masters.master import Master
 from redlatch.quorum.upkeep import Term
 from redlatch.quorum.upkeep_schedule import LONGEST_NS
 
-from ..quorum.claim import HELD
-from ..quorum.counting import count_failure
-from ..quorum.effects import Answer, Send, Steps
-from ..quorum.hold import Hold
-from ..quorum.quorum import Quorum
+from ..quorum.calls import Calls
+from ..quorum.effects import Answer, Call, Send, Steps
 from ..quorum.waiting.queues import QueueEntry
 from ..votes.ballot import Ballot
 from ..votes.commands import Command
 from ..votes.units import SECOND
+from .base import BaseDriver, answer_of
 from .followers import Followers
 from .leader import Leader
-from .session import Session, asking_all, extending_all
 from .wake_chain import WakeChain, Watchers
 
 
-class Driver(Session):
+class Driver(BaseDriver):
     """Runs the generators of `quorum` for any number of threads."""
 
     def __init__(
         self,
         masters: list[Master],
-        quorum: Quorum,
+        quorum: Calls,
         tracking: bool,
         dialler: MakeDialler,
         guard: MakeGuard | None,
@@ -67,44 +64,13 @@ class Driver(Session):
         self._leader = leader = Leader(connections, queues, quorum, chain, watchers, background, gil_patience_ns)
         self._followers = Followers(leader, chain, connections, background, clock)
         self._closing = Closing(
-            leader, chain, watchers, queues, connections, background, clock, self._schedule, self.held_locks
+            leader, chain, watchers, queues, connections, background, clock, self.schedule, self.held_locks
         )
-        self._reports = ReportThreads(self._schedule.lost, partial(run_aside, "report"))
+        self._reports = ReportThreads(self.schedule.lost, partial(run_aside, "report"))
         self._push_reader = PushReader(self)
         self._connected = False
         # One lock for each process id, because a fork may copy a locked one.
         self._connecting: dict[int, threading.Lock] = {}
-
-    def acquire(self, hold: Hold, ttl_ms: int, timeout: float | None, ticket: object) -> bool:
-        """Claim a hold and try to win its lock.
-
-        Args:
-            ticket: identifies this claim. If this raises anything, the caller must call `abandon` with it.
-
-        Returns:
-            Whether it was won.
-
-        Raises:
-            AlreadyHeld, and what `run` does.
-        """
-        try:
-            hold.claim(ticket)
-        except AlreadyHeld as error:
-            count_failure(self._quorum, [hold], error)
-            raise
-        self.run(self.acquiring(hold, ttl_ms, timeout))
-        return hold.state == HELD
-
-    def release(self, hold: Hold, ttl_ms: int) -> None:
-        """Release a held lock and wait for the answer.
-
-        If this raises anything, the caller must call `resend_release`.
-        """
-        self.run(self.releasing(hold, ttl_ms))
-
-    def release_nowait(self, hold: Hold, released_lock: object) -> None:
-        """Release a held lock without waiting. If this raises anything, the caller must call `resend_release`."""
-        self.run(self.releasing_nowait(hold, released_lock))
 
     def run(self, steps: Steps) -> Any:
         """Perform the effects that a generator yields, until it ends or answers; return the answer.
@@ -120,20 +86,22 @@ class Driver(Session):
             elif not self._standing.usable:
                 self._connections.check()
             return self._perform(steps)
-        except BaseException:
+        except BaseException as error:
             try:
-                self._end(steps)
+                self._recover(steps, error)
             except BaseException:
                 # A second interrupt.
-                self._end(steps)
+                self._recover(steps, error)
                 raise
             raise
 
-    def _end(self, steps: Steps) -> None:
-        """End a generator that was interrupted or that failed. If interrupted, this may be repeated."""
-        # It leaves its queue.
+    def _recover(self, steps: Steps, error: BaseException) -> None:
+        """End steps that were interrupted or that failed. If interrupted, this may be repeated."""
+        # They leave their queue.
         steps.close()
         self._leader.recover()
+        if isinstance(steps, Call):
+            steps.recover(self, error)
 
     def _perform(self, steps: Steps) -> Any:
         called = self.queues.called
@@ -158,7 +126,7 @@ class Driver(Session):
                 self._watchers.wait(self._connections.is_closing, effect.until_ns)
         if called:
             self._leader.wake_called()
-        return None
+        return answer_of(steps)
 
     def connect(self, all_of_them: bool = False) -> None:
         """Dial every master. Wait until a quorum is connected, and a moment longer for the others.
@@ -237,13 +205,13 @@ class Driver(Session):
 
     def add_upkeep(self, term: Term) -> None:
         """Renew a lock, or report its loss, from now on."""
-        self._schedule.add(term)
+        self.schedule.add(term)
         now = self._clock.now()
-        self._background.attend_by(min(term.look_ns(now), now + self._schedule.longest_ns))
+        self._background.attend_by(min(term.look_ns(now), now + self.schedule.longest_ns))
 
     def sockets(self) -> list[int]:
         """Return the descriptors of the connections if keys of held locks are watched; for the push reader."""
-        if self._standing.closed or not self._schedule.keys.watching():
+        if self._standing.closed or not self.schedule.keys.watching():
             return []
         fleet = self._leader.fleet
         return [fleet.wires.fileno(link.index) for link in fleet.links if link.up]
@@ -256,9 +224,9 @@ class Driver(Session):
         if self._standing.forked:
             return None
         now = self._clock.now()
-        terms = self._schedule.due(now)
+        terms = self.schedule.due(now)
         # An `on_lost` may take long.
-        aside = not self._schedule.lost or self._reports.start()
+        aside = not self.schedule.lost or self._reports.start()
         try:
             return self._attend(terms, now)
         finally:
@@ -270,26 +238,26 @@ class Driver(Session):
         """Renew what is due, and look after the waiters."""
         # Locks that are still held run out, and their loss is reported.
         if not self._standing.usable:
-            self._schedule.conclude(terms, {}, LockError("the client cannot be used"))
-            next_ns = self._schedule.next_ns(now)
+            self.schedule.conclude(terms, {}, LockError("the client cannot be used"))
+            next_ns = self.schedule.next_ns(now)
             # Otherwise the background thread sets it.
             if next_ns:
                 self._background.wake_ns = next_ns
             return max(0, next_ns - now) / SECOND if next_ns else None
-        for work in work_of(self._schedule, self._quorum, terms, extending_all, asking_all):
+        for work in work_of(self.schedule, self._quorum, terms):
             if isinstance(work, Question):
                 self._push_reader.start()
             if not run_aside("renew", self._renew, work):
                 work.fail(LockError("it could not begin: no thread could start"))
                 work.conclude()
         # Pushes are read even while no thread leads: all threads may wait for a holder of this client.
-        if self._schedule.next_ns(now) or self.queues.by_key:
+        if self.schedule.next_ns(now) or self.queues.by_key:
             self.read_late_replies()
         queue_ns = self.queues.expire(now)
         self._leader.wake_called()
         self._background.wake_ns = now + LONGEST_NS
         now = self._clock.now()
-        due = [due_ns for due_ns in (queue_ns, self._schedule.next_ns(now), now + LONGEST_NS) if due_ns]
+        due = [due_ns for due_ns in (queue_ns, self.schedule.next_ns(now), now + LONGEST_NS) if due_ns]
         self._background.wake_ns = min(due)
         return max(0, min(due) - now) / SECOND
 

@@ -31,18 +31,30 @@ class Core:
         self._upkeep: Any = None
 
     def _acquiring(self, blocking: bool, timeout: float | None, ticket: object) -> Any:
-        """Begin an acquire with the arguments of `acquire`; `ticket` is as for the driver's `acquire`."""
+        """Run an acquire with the arguments of `acquire`; `ticket` is as for `Calls.acquire`."""
         if timeout is None and blocking is True:
             timeout = self._timeout
         elif timeout is None and blocking is False:
             timeout = 0.0
         else:
             timeout = timeout_of(timeout, blocking)
-        return self._shared.driver.acquire(self._hold, self._ttl_ms, timeout, ticket)
+        shared = self._shared
+        return shared.run(shared.quorum.acquire(self._hold, self._ttl_ms, timeout, ticket, self._won))
 
-    def _releasing(self) -> Any:
-        """Begin a release that waits for the answer."""
-        return self._shared.driver.release(self._hold, self._ttl_ms)
+    def _won(self) -> None:
+        """Begin the upkeep of the lock that was just acquired. A caller may have asked for it meanwhile."""
+        if self._upkeep is not None:
+            self._begin_upkeep(True)
+
+    def _begin_upkeep(self, acquired: bool = False) -> None:
+        raise NotImplementedError
+
+    def _releasing(self, wait: bool) -> Any:
+        """Run a release; `wait` is as for `release`."""
+        shared = self._shared
+        if wait:
+            return shared.run(shared.quorum.release(self._hold, self._ttl_ms))
+        return shared.run(shared.quorum.release_nowait(self._hold, self))
 
 
 def new_lock(

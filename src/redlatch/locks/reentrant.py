@@ -170,7 +170,7 @@ class BaseRLock(Generic[AnyLock]):
 
     def _abandon(self, owner: Any, lock: Any, error: BaseException) -> None:
         """Release and forget a lock after an interrupt. If interrupted, this may be repeated."""
-        lock._shared.driver.resend_release(lock._hold, lock._hold.ticket, error)
+        lock._shared.quorum.resend_release(lock._shared.driver, lock._hold, lock._hold.ticket, error)
         if self._of(owner)[0] is lock:
             self._drop(owner)
 

@@ -67,7 +67,9 @@ class OnDatabase(BaseClient):
             return
         self._awaited = True
         # A child has only its parent's connection, and no thread that could close it.
-        while self._dial.is_open() and now_ns() < until_ns and not self._driver.forked and not sys.is_finalizing():
+        while (
+            self._dial.is_open() and now_ns() < until_ns and not self._driver.status.forked and not sys.is_finalizing()
+        ):
             yield CLOSING_PAUSE
 
     def _no_scripts(self) -> str:
@@ -88,7 +90,7 @@ class OnDatabase(BaseClient):
 
     def _adapt(self) -> None:
         """Watch no keys, and refuse names that ShedLock's table cannot store. Call this after `__init__`."""
-        self._driver.watch_no_keys()
+        self._driver.schedule.keys.possible = False
         if self._settings.dialect == SHEDLOCK:
             self._key_of = partial(_key_for_shedlock, self._key_of)
             self._hold_named = partial(_hold_for_shedlock, self._key_of, self._hold_of)

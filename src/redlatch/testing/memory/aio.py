@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from redlatch.aio import AsyncClient
 from redlatch.config import seconds_of
 from redlatch.errors import WrongLoop
-from redlatch.quorum.claim import HELD
 from redlatch.quorum.effects import Steps
-from redlatch.quorum.hold import Hold
 from redlatch.testing.memory.control import MemoryControl
 from redlatch.testing.memory.driver import MemoryDriver, Performing
 from redlatch.testing.memory.masters import MemoryMasters
@@ -93,36 +91,8 @@ class TaskMemoryDriver(MemoryDriver):
 
     def stands_for(self, owner: object) -> None: ...
 
-    def acquire(self, hold: Hold, ttl_ms: int, timeout: float | None, lock: Any) -> Coroutine[Any, Any, bool]:
-        ticket = object() if hold.entered is None else lock._ticket()
-        return _named("acquire", self.run(self.acquiring(hold, ttl_ms, timeout), hold, ticket, lock))
-
-    def release(self, hold: Hold, ttl_ms: int) -> Coroutine[Any, Any, Any]:
-        return _named("release", self.run(self.releasing(hold, ttl_ms), hold))
-
-    def release_nowait(self, hold: Hold, released_lock: object) -> Coroutine[Any, Any, Any]:
-        return _named("release", self.run(self.releasing_nowait(hold, released_lock), hold))
-
-    async def run(self, steps: Steps, hold: Hold | None = None, ticket: object = None, lock: Any = None) -> Any:
-        """Perform the effects of an iterator of `quorum`, with the arguments of `redlatch.drivers.aio.Driver.run`."""
-        try:
-            if ticket is not None and hold is not None:
-                hold.claim(ticket)
-            answer = await self._perform(self._performing(steps))
-        except BaseException as error:
-            steps.close()
-            if hold is not None and ticket is not None:
-                self.abandon(hold, ticket)
-            elif hold is not None:
-                self.resend_release(hold, hold.ticket, error)
-            self.wake_called()
-            raise
-        if lock is None or hold is None:
-            return answer
-        won = hold.state == HELD
-        if won and lock._upkeep is not None:
-            lock._begin_upkeep(True)
-        return won
+    async def run(self, steps: Steps) -> Any:
+        return await self._perform(self._performing(steps))
 
     async def connect(self, all_of_them: bool = False) -> None:
         await self._perform(self._connecting())
@@ -207,11 +177,6 @@ class TaskMemoryDriver(MemoryDriver):
     def _post(self, call: Callable[[weakref.ref[TaskMemoryDriver]], None]) -> None:
         assert self.home is not None
         self.home.call_soon_threadsafe(call, weakref.ref(self))
-
-
-def _named(call: str, coroutine: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
-    coroutine.__qualname__ = f"AsyncLock.{call}"  # type: ignore[attr-defined]
-    return coroutine
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:

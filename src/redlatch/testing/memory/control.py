@@ -14,10 +14,11 @@ from redlatch.locks.lock import BaseLock
 from redlatch.locks.multi import BaseMultiLock
 from redlatch.locks.reentrant import BaseRLock
 from redlatch.masters.master import Master
+from redlatch.quorum.calls import Calls
 from redlatch.quorum.claim import HELD
 from redlatch.quorum.policy import Fences
-from redlatch.quorum.quorum import Quorum
 from redlatch.quorum.tokens import Tokens
+from redlatch.testing.memory.driver import VirtualCalls
 from redlatch.testing.memory.masters import MemoryMasters
 from redlatch.votes.commands import FULL_TEXT
 from redlatch.votes.label import label_of
@@ -147,13 +148,13 @@ class MemoryControl(BaseClient):
     def _dialler(self) -> Callable[..., Any]:
         return self.memory.dialler
 
-    def _quorum_of(self, **numbers: Any) -> Quorum:
-        clock = self.memory.timeline.clock
-        return Quorum(
-            clock=clock,
+    def _quorum_of(self, **numbers: Any) -> Calls:
+        timeline = self.memory.timeline
+        return VirtualCalls(
+            timeline,
             random=self.memory.random.random,
             tokens=Tokens(self.memory.draw_tokens, self._label_of_now if self._owner else None),
-            fences=Fences(clock.wall_us),
+            fences=Fences(timeline.clock.wall_us),
             **numbers,
         )
 

@@ -6,21 +6,22 @@ All masters answer at once, so a call waits only for other callers, or for time.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
-from redlatch.drivers.session import Session, asking_all, extending_all
+from redlatch.drivers.base import BaseDriver, answer_of
 from redlatch.drivers.upkeep import Question, Renewal, work_of
 from redlatch.errors import LockError
+from redlatch.quorum.calls import Calls
 from redlatch.quorum.claim import ASKING, RELEASING, UNDOING, WAITING
-from redlatch.quorum.effects import Answer, Send, Steps
+from redlatch.quorum.effects import Answer, Call, Send, Steps
 from redlatch.quorum.hold import Hold
 from redlatch.quorum.upkeep import Term
-from redlatch.quorum.upkeep_schedule import LONGEST_NS
+from redlatch.quorum.upkeep_schedule import LONGEST_NS, UpkeepSchedule
 from redlatch.quorum.waiting.queues import QueueEntry
 from redlatch.testing.memory.masters import MemoryMasters
-from redlatch.testing.memory.timeline import Wait
+from redlatch.testing.memory.timeline import Timeline, Wait
 from redlatch.votes.ballot import Ballot
 from redlatch.votes.commands import Command
 from redlatch.votes.units import MILLISECOND, SECOND, UNBOUNDED
@@ -34,11 +35,48 @@ DRAIN_NS = 1 * SECOND
 Performing = Generator[Wait, None, Any]
 
 
-class MemoryDriver(Session):
+class VirtualCalls(Calls):
+    """The calls of a client in memory: their timeouts end the time that a test may wait."""
+
+    __slots__ = ("_timeline",)
+
+    def __init__(self, timeline: Timeline, **settings: Any) -> None:
+        super().__init__(clock=timeline.clock, **settings)
+        self._timeline = timeline
+
+    def acquire(
+        self,
+        hold: Hold,
+        ttl_ms: int,
+        timeout: float | None,
+        ticket: object,
+        won: Callable[[], object] | None = None,
+    ) -> Steps:
+        self._timeline.note_timeout(self.clock.now() + ttl_ms * MILLISECOND)
+        return super().acquire(hold, ttl_ms, timeout, ticket, won)
+
+    def _give_up_ns(self, timeout: float | None) -> int | None:
+        until_ns = super()._give_up_ns(timeout)
+        self._timeline.note_timeout(until_ns or 0)
+        return until_ns
+
+    def _until_ns(self, timeout: float | None) -> int:
+        until_ns = super()._until_ns(timeout)
+        self._timeline.note_timeout(0 if timeout is None else until_ns)
+        return until_ns
+
+
+class _VirtualSchedule(UpkeepSchedule):
+    def expect_to_run(self, heartbeat_ns: int) -> None:
+        """A jump of virtual time is no pause of the process."""
+
+
+class MemoryDriver(BaseDriver):
     """Runs the generators of `quorum` against masters in memory, and is an `Actor` of their timeline."""
 
     def __init__(self, memory: MemoryMasters, *args: Any, gil_patience_ns: int = -1) -> None:
         super().__init__(*args)
+        self.schedule = _VirtualSchedule(self._quorum)
         self._memory = memory
         self._timeline = memory.timeline
         self._connected = False
@@ -62,12 +100,14 @@ class MemoryDriver(Session):
                 if isinstance(effect, Answer):
                     return effect.value
                 yield from self._awaiting(effect)
-        except BaseException:
+        except BaseException as error:
             steps.close()
+            if isinstance(steps, Call):
+                steps.recover(self, error)
             self.wake_called()
             raise
         self.wake_called()
-        return None
+        return answer_of(steps)
 
     def _awaiting(self, effect: Any) -> Performing:
         if isinstance(effect, list):
@@ -126,20 +166,6 @@ class MemoryDriver(Session):
             self.queues.called.clear()
             self._timeline.settle()
 
-    def acquiring(self, hold: Hold, ttl_ms: int, timeout: float | None) -> Steps:
-        self._timeline.note_timeout(self._clock.now() + ttl_ms * MILLISECOND)
-        return super().acquiring(hold, ttl_ms, timeout)
-
-    def _give_up_ns(self, timeout: float | None) -> int | None:
-        until_ns = super()._give_up_ns(timeout)
-        self._timeline.note_timeout(until_ns or 0)
-        return until_ns
-
-    def _until_ns(self, timeout: float | None) -> int:
-        until_ns = super()._until_ns(timeout)
-        self._timeline.note_timeout(0 if timeout is None else until_ns)
-        return until_ns
-
     # --- an actor of the timeline --------------------------------------------------------------------------
 
     def turn(self) -> bool:
@@ -187,17 +213,17 @@ class MemoryDriver(Session):
         if self._standing.forked:
             return
         now = self._clock.now()
-        terms, queue_ns = self._schedule.due(now), 0
+        terms, queue_ns = self.schedule.due(now), 0
         if not self._standing.usable:
-            self._schedule.conclude(terms, {}, LockError("the client cannot be used"))
+            self.schedule.conclude(terms, {}, LockError("the client cannot be used"))
         else:
-            for work in work_of(self._schedule, self._quorum, terms, extending_all, asking_all):
+            for work in work_of(self.schedule, self._quorum, terms):
                 self._renew(work, self._performing(work.steps()))
             queue_ns = self.queues.expire(now)
             self.wake_called()
-        self._schedule.next_ns(now)
+        self.schedule.next_ns(now)
         # Here `attend` learns of everything that could come earlier.
-        next_ns = self._schedule.next_ns(UNBOUNDED)
+        next_ns = self.schedule.next_ns(UNBOUNDED)
         due = [max(due_ns, now + MILLISECOND) for due_ns in (queue_ns, next_ns) if due_ns]
         self.due_ns = min([self.due_ns, *due])
 
@@ -215,12 +241,9 @@ class MemoryDriver(Session):
         renewal.conclude()
         self.due_ns = self._clock.now()
 
-    def expect_to_run(self, heartbeat_ns: int) -> None:
-        """A jump of virtual time is no pause of the process."""
-
     def add_upkeep(self, term: Term) -> None:
         with self._timeline.monitor:
-            self._schedule.add(term)
+            self.schedule.add(term)
             self.due_ns = min(self.due_ns, term.look_ns(self._clock.now()))
             if self._timeline.forgot:
                 self.learn()
@@ -230,8 +253,8 @@ class MemoryDriver(Session):
     def learn(self) -> None:
         """Ask about the keys of the held locks whose loss must be reported, and record their losses."""
         # This begins the watch on the keys of new leases.
-        self._schedule.next_ns(self._clock.now())
-        self._schedule.keys.ask_now()
+        self.schedule.next_ns(self._clock.now())
+        self.schedule.keys.ask_now()
         for _ in range(2):
             # First the questions, then the losses that the answers have shown.
             self.attend()
@@ -239,10 +262,10 @@ class MemoryDriver(Session):
 
     def has_reports(self) -> bool:
         fleet = self._connections.fleet
-        return bool(self._schedule.lost) or bool(fleet is not None and fleet.lost)
+        return bool(self.schedule.lost) or bool(fleet is not None and fleet.lost)
 
     def report(self) -> None:
-        lost = self._schedule.lost
+        lost = self.schedule.lost
         while lost:
             try:
                 lock, term, reason = lost.popleft()

@@ -9,11 +9,7 @@ from typing import Any
 
 from redlatch.client import Client
 from redlatch.config import seconds_of
-from redlatch.errors import AlreadyHeld
-from redlatch.quorum.claim import HELD
-from redlatch.quorum.counting import count_failure
 from redlatch.quorum.effects import Steps
-from redlatch.quorum.hold import Hold
 from redlatch.testing.memory.control import MemoryControl
 from redlatch.testing.memory.driver import MemoryDriver, Performing
 from redlatch.testing.memory.masters import MemoryMasters
@@ -22,21 +18,6 @@ from redlatch.votes.units import SECOND
 
 
 class ThreadMemoryDriver(MemoryDriver):
-    def acquire(self, hold: Hold, ttl_ms: int, timeout: float | None, ticket: object) -> bool:
-        try:
-            hold.claim(ticket)
-        except AlreadyHeld as error:
-            count_failure(self._quorum, [hold], error)
-            raise
-        self.run(self.acquiring(hold, ttl_ms, timeout))
-        return hold.state == HELD
-
-    def release(self, hold: Hold, ttl_ms: int) -> None:
-        self.run(self.releasing(hold, ttl_ms))
-
-    def release_nowait(self, hold: Hold, released_lock: object) -> None:
-        self.run(self.releasing_nowait(hold, released_lock))
-
     def run(self, steps: Steps) -> Any:
         return self._perform(self._performing(steps))
 
