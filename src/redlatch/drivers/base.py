@@ -76,4 +76,7 @@ class BaseDriver:
 
 def answer_of(steps: Steps) -> Any:
     """Return the answer of steps that have ended without one."""
-    return steps.end() if isinstance(steps, Call) else None
+    if not isinstance(steps, Call):
+        return None
+    call: Call = steps
+    return call.end()

@@ -1,5 +1,7 @@
 # The types of src/redlatch/drivers/base.py when it is compiled; the fields are described there.
 
+cimport cython
+
 from redlatch._c.drivers.standing cimport Standing
 from redlatch._c.quorum.calls cimport Calls
 from redlatch._c.quorum.effects cimport Call
@@ -22,4 +24,5 @@ cdef class BaseDriver:
     cpdef wake_called(self)
 
 
+@cython.locals(call=Call)
 cpdef answer_of(steps)
