@@ -34,18 +34,15 @@ DEFAULT_RETRY = Retry(0.01, 0.25)
 # A commit takes as long as the disk, and no other master waits for it.
 DEFAULT_ATTEMPT = 2.0
 
-# Seconds between two looks of `close` at the connection.
 CLOSING_PAUSE = 0.001
 
 
 class OnDatabase(BaseClient):
-    # The table has a column for the owner.
     _labels = False
 
     _database: Database
     _dial: DatabaseDial
     _settings: Settings
-    # Whether `close` has waited for the connection to be closed.
     _awaited = False
 
     def _choose(self, database: object, table: str | None, mode: str, dialect: str, owner: str | None) -> None:
@@ -55,7 +52,6 @@ class OnDatabase(BaseClient):
         self._dial = DatabaseDial(self._settings, self._database)
 
     def _wakeups(self, wakeups: Wakeups) -> Wakeups:
-        """Return the client's `wakeups`: only PostgreSQL notifies waiters."""
         return "poll" if wakeups == "auto" and self._database.family != "postgresql" else wakeups
 
     def _masters_of(self, masters: object) -> list[Any]:
@@ -93,7 +89,7 @@ class OnDatabase(BaseClient):
         return super()._new(lock_of, name, ttl, options, kind, suffix)
 
     def _adapt(self) -> None:
-        """Watch no keys, and refuse names that ShedLock's table cannot store. Call this after `BaseClient.__init__`."""
+        """Watch no keys, and refuse names that ShedLock's table cannot store. Call this after `__init__`."""
         self._driver.schedule.keys.possible = False
         if self._settings.dialect == SHEDLOCK:
             self._key_of = partial(_key_for_shedlock, self._key_of)
