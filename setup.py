@@ -63,12 +63,11 @@ TEXTS = (
     "wire.silence",
     "wire.engine",
     "drivers.aio",
-    "drivers.deadlines",
     "drivers.followers",
     "drivers.leader",
-    "drivers.light_future",
+    "drivers.task_futures",
     "drivers.base",
-    "drivers.standing",
+    "drivers.lifecycle",
     "drivers.threads",
     "drivers.wake_chain",
     "locks.core",
@@ -90,7 +89,7 @@ OF_CLASSES_BY_NAME = {
     "quorum.hold": NO_GC,
     "votes.ballot": FREELIST,
     "quorum.lease": BOTH,
-    "drivers.light_future": FREELIST,
+    "drivers.task_futures": FREELIST,
 }
 
 
@@ -115,7 +114,7 @@ FAST = {
     "wire.net",
     "drivers.aio",
     "drivers.leader",
-    "drivers.light_future",
+    "drivers.task_futures",
     "drivers.threads",
 }
 

@@ -245,7 +245,7 @@ def test_an_unknown_name_is_an_attribute_error_with_the_name() -> None:
 # The modules that are smaller than the rule, with the reasons.
 SMALL = {
     "redlatch.django.django_redis_cache": "only this module imports django-redis",
-    "redlatch.drivers.standing": "only what a compiled driver looks up in every call",
+    "redlatch.drivers.lifecycle": "only what a compiled driver looks up in every call",
     "redlatch.guard.alone": "a single master needs three actions of its own",
     "redlatch.votes.durations": "one class of two methods",
     "redlatch.votes.units": "constants, the interface of a clock and two formulas",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
-from redlatch.drivers.base import BaseDriver, answer_of
+from redlatch.drivers.base import BaseDriver
 from redlatch.drivers.upkeep import Question, Renewal, work_of
 from redlatch.errors import LockError
 from redlatch.quorum.calls import Calls
@@ -89,13 +89,13 @@ class MemoryDriver(BaseDriver):
         try:
             if not self._connected:
                 yield from self._connecting()
-            elif not self._standing.usable:
+            elif not self._lifecycle.usable:
                 self._connections.check()
             for effect in steps:
                 if isinstance(effect, Send):
                     self._submit(effect.ballots)
                     continue
-                if not self._standing.usable:
+                if not self._lifecycle.usable:
                     self._connections.check()
                 if isinstance(effect, Answer):
                     return effect.value
@@ -107,7 +107,7 @@ class MemoryDriver(BaseDriver):
             self.wake_called()
             raise
         self.wake_called()
-        return answer_of(steps)
+        return steps.end() if isinstance(steps, Call) else None
 
     def _awaiting(self, effect: Any) -> Performing:
         if isinstance(effect, list):
@@ -120,7 +120,7 @@ class MemoryDriver(BaseDriver):
         elif isinstance(effect, QueueEntry):
             self.due_ns = min(self.due_ns, self._clock.now() + LONGEST_NS)
             yield from self._waiting_for(effect)
-            if not self._standing.usable:
+            if not self._lifecycle.usable:
                 self._connections.check()
         else:
             yield Wait(self._connections.is_closing, effect.until_ns)
@@ -133,7 +133,7 @@ class MemoryDriver(BaseDriver):
             self._connections.record_silent(awaited)
 
     def _is_over(self, awaited: Ballot | QueueEntry) -> bool:
-        return awaited.decided or not self._standing.usable or awaited.until_ns <= self._clock.now()
+        return awaited.decided or not self._lifecycle.usable or awaited.until_ns <= self._clock.now()
 
     def _connecting(self) -> Performing:
         connections = self._connections
@@ -148,7 +148,7 @@ class MemoryDriver(BaseDriver):
         self._connected = True
 
     def _submit(self, ballots: list[Ballot]) -> None:
-        if not (self._standing.closed or self._standing.forked):
+        if not (self._lifecycle.closed or self._lifecycle.forked):
             for ballot in ballots:
                 self._connections.fleet.submit(ballot)
             self._connections.fleet.flush()
@@ -170,7 +170,7 @@ class MemoryDriver(BaseDriver):
 
     def turn(self) -> bool:
         fleet = self._connections.fleet
-        if fleet is None or self._standing.closed or self._standing.forked:
+        if fleet is None or self._lifecycle.closed or self._lifecycle.forked:
             return False
         busy = self._take_arrivals()
         if fleet.staged or any([fleet.wires.unsent(link.index) for link in fleet.links]):
@@ -210,11 +210,11 @@ class MemoryDriver(BaseDriver):
     def attend(self) -> None:
         """Do what is due for held locks, and call the waiters behind a lock that may expire."""
         self.due_ns = UNBOUNDED
-        if self._standing.forked:
+        if self._lifecycle.forked:
             return
         now = self._clock.now()
         terms, queue_ns = self.schedule.due(now), 0
-        if not self._standing.usable:
+        if not self._lifecycle.usable:
             self.schedule.conclude(terms, {}, LockError("the client cannot be used"))
         else:
             for work in work_of(self.schedule, self._quorum, terms):
@@ -283,10 +283,10 @@ class MemoryDriver(BaseDriver):
 
     def _closing(self, release: bool, drain_ns: int | None) -> Performing:
         connections, fleet = self._connections, self._connections.fleet
-        if self._standing.closing:
+        if self._lifecycle.closing:
             return
         connections.retire()
-        if fleet is None or self._standing.forked:
+        if fleet is None or self._lifecycle.forked:
             connections.close()
             return
         try:
