@@ -17,7 +17,6 @@ from .locks.decorate import AnyFunction, async_locking
 from .locks.driver import TaskDriver
 from .locks.factory import BaseClient
 from .locks.options import (
-    SLOTS,
     AsyncOptions,
     AsyncPlainOptions,
     Masters,
@@ -34,6 +33,7 @@ from .locks.task_latch import AsyncLatch
 from .locks.task_lock import TaskLock
 from .locks.task_multi import AsyncMultiLock
 from .quorum.policy import Handoff, Retry
+from .votes.kinds import SEMAPHORE
 from .wire.scripting import Scripts
 
 # At run time `impl` provides the build.
@@ -336,7 +336,7 @@ class AsyncClient(BaseClient):
             ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
         self._need_scripts()
-        return RWLock(partial(self._new, AsyncLock, name, ttl, options), self._readwrite, running_task)
+        return RWLock(partial(self._new, AsyncLock, name, ttl, options), self._kind_of, running_task)
 
     @spelled_out(AsyncOptions)
     def semaphore(
@@ -354,8 +354,8 @@ class AsyncClient(BaseClient):
             ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
         check_permits(permits)
-        kind = partial(self._slot, permits=permits)
-        return self._new(AsyncSemaphore, name, ttl, options, kind, SLOTS)
+        make = partial(self._kind_of[SEMAPHORE], permits=permits)
+        return self._new(AsyncSemaphore, name, ttl, options, SEMAPHORE, make)
 
     def latch(self, name: str | bytes, count: int, ttl: float | None = None) -> AsyncLatch:
         """Make a latch: it opens after `count` calls of `AsyncLatch.count_down`, by any processes, and stays open.

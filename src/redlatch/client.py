@@ -18,7 +18,6 @@ from .locks.decorate import AnyFunction, locking
 from .locks.driver import ThreadDriver
 from .locks.factory import BaseClient
 from .locks.options import (
-    SLOTS,
     Masters,
     Options,
     PlainOptions,
@@ -35,6 +34,7 @@ from .locks.thread_latch import Latch
 from .locks.thread_lock import ThreadLock
 from .locks.thread_multi import MultiLock
 from .quorum.policy import Handoff, Retry
+from .votes.kinds import SEMAPHORE
 from .wire.scripting import Scripts
 
 # At run time `impl` provides the build.
@@ -338,7 +338,7 @@ class Client(BaseClient):
             ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
         self._need_scripts()
-        return RWLock(partial(self._new, Lock, name, ttl, options), self._readwrite, of_threads())
+        return RWLock(partial(self._new, Lock, name, ttl, options), self._kind_of, of_threads())
 
     @spelled_out(Options)
     def semaphore(
@@ -356,8 +356,8 @@ class Client(BaseClient):
             ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
         check_permits(permits)
-        kind = partial(self._slot, permits=permits)
-        return self._new(Semaphore, name, ttl, options, kind, SLOTS)
+        make = partial(self._kind_of[SEMAPHORE], permits=permits)
+        return self._new(Semaphore, name, ttl, options, SEMAPHORE, make)
 
     def latch(self, name: str | bytes, count: int, ttl: float | None = None) -> Latch:
         """Make a latch: it opens after `count` calls of `Latch.count_down`, by any processes, and stays open.

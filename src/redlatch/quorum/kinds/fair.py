@@ -19,6 +19,7 @@ from collections.abc import Generator
 from typing import Any
 
 from redlatch.votes import family_scripts as scripts
+from redlatch.votes.kinds import FAIR
 
 from ...votes.ballot import Ballot
 from ...votes.commands import NOTHING, REFUSAL, Called, Command, Look, Scripted
@@ -41,10 +42,12 @@ KEPT, NEW, CHANGED = range(3)
 class Fair(Kind):
     """A lock that serves the waiters of all processes in the order in which they came."""
 
+    declared = FAIR
+
     def __init__(self, key: bytes) -> None:
         super().__init__()
         self.orderly = True
-        self._keys = [key, key + b"\0queue"]
+        self._keys = FAIR.keys_of(key)
         self._me = b""
         self._waiter = b""
         self._ticket = 0

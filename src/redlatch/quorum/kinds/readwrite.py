@@ -8,6 +8,7 @@ from typing import Any
 
 from redlatch.errors import AlreadyHeld
 from redlatch.votes import family_scripts as scripts
+from redlatch.votes.kinds import READER, WRITER
 
 from ...votes.commands import NOTHING, AskHolder, Command, Scripted
 from ...votes.payloads import digits
@@ -30,10 +31,11 @@ class ReaderOrWriter(WatchingKind):
     """
 
     writes = False
+    declared = READER
 
     def __init__(self, key: bytes, holders: Any, owner: Callable[[], Any]) -> None:
         super().__init__()
-        self._keys = [key, key + b"\0writer", key + b"\0waits"]
+        self._keys = READER.keys_of(key)
         self._holders = holders
         self._owner = owner
         # The holds of the same thread or task. A reference to the thread or task itself would keep it alive.
@@ -125,6 +127,7 @@ class Writer(ReaderOrWriter):
     """A writer. It waits while another writer or any reader holds the lock. New readers wait while any writer waits."""
 
     writes = True
+    declared = WRITER
 
     # The name of the writer on the masters while it waits: the token of its first attempt.
     _waiter = b""

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from redlatch.votes import family_scripts as scripts
+from redlatch.votes.kinds import SEMAPHORE
 
 from ...votes.ballot import Ballot
 from ...votes.commands import NOTHING, REFUSAL, Command, Scripted
@@ -25,10 +26,12 @@ FULL_BIT = 1 << WINDOW
 class Slot(WatchingKind):
     """A holder of one slot of a semaphore. A quorum must agree on the slot, so no two holders have the same one."""
 
+    declared = SEMAPHORE
+
     def __init__(self, key: bytes, permits: int) -> None:
         super().__init__()
         self.shares = True
-        self._keys = [key, key + b"\0tokens"]
+        self._keys = self.declared.keys_of(key)
         self._permits = permits
         # These are enough attempts to ask about every window.
         self.late = LATE + (permits - 1) // WINDOW
