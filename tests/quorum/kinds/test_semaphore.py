@@ -119,7 +119,7 @@ def test_the_undo_names_the_slot_that_was_asked_for_not_the_next_one(play: Play,
     attempts = Attempts(play, semaphore, 3)
     assert attempts.ask()[0] == 1
     assert attempts.note_answers(0b110, 0b110, 0b110)
-    undo = attempts.kind.undoing(KEY, attempts.lease)
+    undo = attempts.kind.undoing(KEY, attempts.lease, True)
     assert script_call(undo)[:3] == ("SLOT_RELEASE", [KEY, TOKENS], [b"token", b"1"])
     assert undo.releases
     assert attempts.ask()[0] == 0

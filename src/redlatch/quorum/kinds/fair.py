@@ -81,23 +81,21 @@ class Fair(Kind):
         self._answers = {}
         arguments = [lease.token, digits(ttl_ms), self._me, digits(self._ticket), ALIVE_MS, digits(place)]
         return Scripted(
-            key, lease, scripts.FAIR_ACQUIRE, self._keys, arguments, REFUSAL, undo=self.releasing(key, lease)
+            key, lease, scripts.FAIR_ACQUIRE, self._keys, arguments, REFUSAL, undo=self.undoing(key, lease, True)
         )
 
-    def undoing(self, key: bytes, lease: Lease) -> Command:
+    def undoing(self, key: bytes, lease: Lease, last: bool) -> Command:
         arguments = [lease.token, self._me, digits(self._ticket)]
+        if last:
+            command = Scripted(key, lease, scripts.FAIR_RELEASE, self._keys, arguments, NOTHING, True)
+            # The place in the queue may exist since the first attempt.
+            command.since_ns = self._since_ns
+            return command
         # If the client sends the undo again, it may come after the release by which this client leaves the queue. So
         # the second undo does not enter the queue again.
         again = Scripted(key, lease, scripts.FAIR_UNDO, self._keys, [*arguments, b"0"], NOTHING, True)
         whole = [*arguments, ALIVE_MS]
         return Scripted(key, lease, scripts.FAIR_UNDO, self._keys, whole, NOTHING, True, None, again)
-
-    def releasing(self, key: bytes, lease: Lease) -> Command:
-        arguments = [lease.token, self._me, digits(self._ticket)]
-        command = Scripted(key, lease, scripts.FAIR_RELEASE, self._keys, arguments, NOTHING, True)
-        # The place in the queue may exist since the first attempt.
-        command.since_ns = self._since_ns
-        return command
 
     def note_answers(self, quorum: Quorum, ballot: Ballot) -> bool:
         # A copy: another thread may add an answer meanwhile.

@@ -129,13 +129,17 @@ class Kind:
     def acquiring(self, quorum: Quorum, key: bytes, lease: Lease, ttl_ms: int) -> Command:
         return new_acquire(key, lease.token, lease.since_ns, ttl_ms)
 
-    def undoing(self, key: bytes, lease: Lease) -> Command:
-        """Return the command that undoes an attempt if another attempt follows."""
-        return self.releasing(key, lease)
+    def undoing(self, key: bytes, lease: Lease, last: bool) -> Command:
+        """Return the command that undoes an attempt.
 
-    def releasing(self, key: bytes, lease: Lease) -> Command:
-        """Return the command that releases the lock, or undoes the last attempt."""
+        Args:
+            last: whether the acquire ends, so that no other attempt follows.
+        """
         return new_release(key, lease.token, lease.since_ns)
+
+    def releasing(self, key: bytes, lease: Lease) -> Command | None:
+        """Return the command that releases a held lock; None if it stays until its ttl is over."""
+        return self.undoing(key, lease, True)
 
     def extending(self, key: bytes, lease: Lease, ttl_ms: int) -> Command:
         return Extend(key, lease.token, lease.since_ns, ttl_ms)

@@ -61,10 +61,10 @@ class Slot(WatchingKind):
         numbers = ttl_ms, self._slot, window.start, len(window), self._permits
         arguments = [lease.token] + [digits(number) for number in numbers]
         return Scripted(
-            key, lease, scripts.SLOT_ACQUIRE, self._keys, arguments, REFUSAL, undo=self.releasing(key, lease)
+            key, lease, scripts.SLOT_ACQUIRE, self._keys, arguments, REFUSAL, undo=self.undoing(key, lease, True)
         )
 
-    def releasing(self, key: bytes, lease: Lease) -> Command:
+    def undoing(self, key: bytes, lease: Lease, last: bool) -> Command:
         return Scripted(key, lease, scripts.SLOT_RELEASE, self._keys, [lease.token, digits(self._slot)], NOTHING, True)
 
     def extending(self, key: bytes, lease: Lease, ttl_ms: int) -> Command:
