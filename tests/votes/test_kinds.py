@@ -19,6 +19,7 @@ from redlatch.votes.kinds import (
     LATCH,
     LISTED,
     PLAIN,
+    RATE_LIMIT,
     READER,
     SEMAPHORE,
     WRITER,
@@ -33,12 +34,21 @@ OPERATIONS = Path(__file__).parents[2] / "docs/operations.md"
 OF_PLAIN_LOCKS = {"set", "get", "del", "pexpire", "pttl", "time"}
 
 # The beginning of the name of each script of a kind. All kinds with several holders call FULL.
-SCRIPTS = {FAIR: "FAIR_", SEMAPHORE: "SLOT_", READER: "READ_", WRITER: "WRITE_", CONDITION: "CALL_", LATCH: "LATCH_"}
+SCRIPTS = {
+    FAIR: "FAIR_",
+    SEMAPHORE: "SLOT_",
+    RATE_LIMIT: "RATE_",
+    READER: "READ_",
+    WRITER: "WRITE_",
+    CONDITION: "CALL_",
+    LATCH: "LATCH_",
+}
 
 
 def scripts_of(kind: Declaration) -> list[Script]:
     named = {**vars(family_scripts), **vars(condition_scripts)}
     found = [each for name, each in named.items() if name.startswith(SCRIPTS[kind]) and isinstance(each, Script)]
+    found += [family_scripts.SLOT_RELEASE] * (kind is RATE_LIMIT)
     return found + [family_scripts.FULL] * (kind in (SEMAPHORE, READER, WRITER))
 
 
@@ -76,11 +86,11 @@ def test_every_key_of_a_kind_begins_with_its_first_one() -> None:
 
 
 def test_holders_of_two_kinds_are_in_the_same_key_only_if_they_exclude_each_other() -> None:
-    assert list(LISTED) == ["lock", "semaphore", "readers", "writer"]
+    assert list(LISTED) == ["lock", "semaphore", "rate limit", "readers", "writer"]
     assert [kind for kind in ALL if kind.suffix == b""] == [PLAIN, FENCED, FAIR]
     assert READER.suffixes == WRITER.suffixes
 
 
 def test_errors_name_each_family_once() -> None:
-    assert FAMILY == "fair locks, semaphores, read-write locks, conditions and latches"
+    assert FAMILY == "fair locks, semaphores, rate limits, read-write locks, conditions and latches"
     assert [in_words(words) for words in (["a"], ["a", "b"], ["a", "b", "c"])] == ["a", "a and b", "a, b and c"]

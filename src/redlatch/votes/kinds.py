@@ -84,6 +84,15 @@ SEMAPHORE = Declaration(
     layout=Layout.SLOTS,
 )
 
+RATE_LIMIT = Declaration(
+    listed="rate limit",
+    plural="rate limits",
+    suffixes=(b"\0rate", b"\0rate\0tokens"),
+    rights="+zadd +zrem +zcount +zscore +zrange +hset +hget +hdel",
+    home="semaphore.Permit",
+    layout=Layout.SLOTS,
+)
+
 READER = Declaration(
     label="reader",
     listed="readers",
@@ -117,7 +126,7 @@ LATCH = Declaration(
     rights="+zadd +zrem +zrange +zscore +zcard +strlen",
 )
 
-ALL = (PLAIN, FENCED, FAIR, SEMAPHORE, READER, WRITER, CONDITION, LATCH)
+ALL = (PLAIN, FENCED, FAIR, SEMAPHORE, RATE_LIMIT, READER, WRITER, CONDITION, LATCH)
 
 # The kinds that `redlatch status` lists, by its words.
 LISTED = {each.listed: each for each in ALL if each.listed}
