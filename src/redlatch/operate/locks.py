@@ -18,7 +18,7 @@ from redlatch.errors import LockError
 from redlatch.holder import Holder
 from redlatch.masters.master import Master
 from redlatch.votes.commands import COUNTER
-from redlatch.votes.kinds import ALL, LISTED, Layout
+from redlatch.votes.kinds import ALL, LISTED, Storage
 from redlatch.votes.label import owner_of
 from redlatch.votes.said import said, said_of_login, shown
 from redlatch.votes.units import quorum_of
@@ -38,12 +38,12 @@ TRIES = 20
 
 TOGETHER = 1000
 
-# What `read` asks about the keys of a kind, by its layout: commands, each with the place of the key in the suffixes.
+# What `read` asks about the keys of a kind, by its storage: commands, each with the place of the key in the suffixes.
 READS = {
-    Layout.TOKEN: (("GET", 0), ("PTTL", 0)),
-    Layout.SLOTS: (("ZRANGE", 0), ("HGETALL", 1)),
-    Layout.TOKENS: (("ZRANGE", 0),),
-    Layout.WRITER: (("ZRANGE", 0), ("GET", 1)),
+    Storage.TOKEN: (("GET", 0), ("PTTL", 0)),
+    Storage.SLOTS: (("ZRANGE", 0), ("HGETALL", 1)),
+    Storage.TOKENS: (("ZRANGE", 0),),
+    Storage.WRITER: (("ZRANGE", 0), ("GET", 1)),
 }
 
 # What `read` asks about each name: commands, each with the suffix of the key. Some kinds share a key.
@@ -52,7 +52,7 @@ WAITERS = [each.waiters for each in ALL if each.waiters is not None]
 QUESTIONS = list(
     dict.fromkeys(
         [
-            *[(command, each.suffixes[place]) for each in LISTED.values() for command, place in READS[each.layout]],
+            *[(command, each.suffixes[place]) for each in LISTED.values() for command, place in READS[each.storage]],
             FENCE,
             *WAITERS,
         ]
@@ -212,7 +212,7 @@ def read(server: redis.Redis, key: bytes) -> OnMaster:
     grants = [
         Grant(each.listed, *grant)
         for each in LISTED.values()
-        for grant in _grants(each.layout, *[told[ask, each.suffixes[at]] for ask, at in READS[each.layout]], now=now)
+        for grant in _grants(each.storage, *[told[ask, each.suffixes[at]] for ask, at in READS[each.storage]], now=now)
     ]
     waiting = sum([_count(told[question], now) for question in WAITERS])
     fence = told[FENCE] or b""
@@ -231,17 +231,17 @@ def _count(waiters: Any, now: float) -> int:
     return len(list(_living(waiters, now))) if isinstance(waiters, list) else waiters or 0
 
 
-def _grants(layout: Layout, first: Any, second: Any = None, *, now: float) -> Iterator[tuple[bytes, bytes, float]]:
+def _grants(storage: Storage, first: Any, second: Any = None, *, now: float) -> Iterator[tuple[bytes, bytes, float]]:
     """Yield the token, the place and the milliseconds left of each holder; `first` and `second` answer `READS`."""
-    if layout == Layout.TOKEN:
+    if storage == Storage.TOKEN:
         if first is not None:
             yield first, b"", second
         return
     for member, until in _living(first, now):
-        if layout == Layout.SLOTS:
+        if storage == Storage.SLOTS:
             if member in (second or {}):
                 yield second[member], member, until - now
-        elif layout == Layout.WRITER:
+        elif storage == Storage.WRITER:
             if member == WRITES:
                 yield second or b"", b"", until - now
         elif member != WRITES:
@@ -303,23 +303,23 @@ def _end_one(server: redis.Redis, key: bytes, grant: Grant) -> bool:
     declared = LISTED[grant.kind]
     first, second, *_ = [*declared.keys_of(key + declared.suffix), b""]
     # Where the token is.
-    where = first if declared.layout in (Layout.TOKEN, Layout.TOKENS) else second
+    where = first if declared.storage in (Storage.TOKEN, Storage.TOKENS) else second
     pipe: Any = server.pipeline()
     with pipe:
         try:
             pipe.watch(where)
-            if declared.layout == Layout.SLOTS:
+            if declared.storage == Storage.SLOTS:
                 held: bool = pipe.hget(where, grant.place) == grant.token
-            elif declared.layout == Layout.TOKENS:
+            elif declared.storage == Storage.TOKENS:
                 held = pipe.zscore(where, grant.token) is not None
             else:
                 held = pipe.get(where) == grant.token
             pipe.multi()
-            if held and declared.layout == Layout.TOKEN:
+            if held and declared.storage == Storage.TOKEN:
                 pipe.delete(where)
-            elif held and declared.layout == Layout.SLOTS:
+            elif held and declared.storage == Storage.SLOTS:
                 pipe.hdel(where, grant.place).zrem(first, grant.place)
-            elif held and declared.layout == Layout.TOKENS:
+            elif held and declared.storage == Storage.TOKENS:
                 pipe.zrem(where, grant.token)
             elif held:
                 pipe.delete(where).zrem(first, WRITES)

@@ -12,7 +12,7 @@ from enum import Enum
 from redlatch.votes.commands import COUNTER
 
 
-class Layout(Enum):
+class Storage(Enum):
     """How a master keeps the holders of a lock; the keys are those of `Declaration.suffixes`, in order.
 
     TOKEN   the first key holds the token
@@ -38,7 +38,7 @@ class Declaration:
         rights: the commands that its user needs beside those of a plain lock.
         needs_scripts: whether only scripts can perform it.
         home: the module and the class in `quorum.kinds`; empty if it is no kind of lock.
-        layout: where its holders are.
+        storage: where its holders are.
         waiters: the command that asks for its waiters, and the suffix of their key; None if the masters know none.
     """
 
@@ -49,7 +49,7 @@ class Declaration:
     rights: str = ""
     needs_scripts: bool = True
     home: str = ""
-    layout: Layout = Layout.TOKEN
+    storage: Storage = Storage.TOKEN
     waiters: tuple[str, bytes] | None = None
 
     @property
@@ -81,7 +81,7 @@ SEMAPHORE = Declaration(
     suffixes=(b"\0slots", b"\0slots\0tokens"),
     rights="+zadd +zrem +zcount +zscore +hset +hget +hdel",
     home="semaphore.Slot",
-    layout=Layout.SLOTS,
+    storage=Storage.SLOTS,
 )
 
 RATE_LIMIT = Declaration(
@@ -90,7 +90,7 @@ RATE_LIMIT = Declaration(
     suffixes=(b"\0rate", b"\0rate\0tokens"),
     rights="+zadd +zrem +zcount +zscore +zrange +hset +hget +hdel",
     home="semaphore.Permit",
-    layout=Layout.SLOTS,
+    storage=Storage.SLOTS,
 )
 
 READER = Declaration(
@@ -100,7 +100,7 @@ READER = Declaration(
     suffixes=(b"\0rw", b"\0rw\0writer", b"\0rw\0waits"),
     rights="+zadd +zrem +zcount +zscore +zremrangebyscore",
     home="readwrite.Reader",
-    layout=Layout.TOKENS,
+    storage=Storage.TOKENS,
 )
 
 WRITER = Declaration(
@@ -110,7 +110,7 @@ WRITER = Declaration(
     suffixes=READER.suffixes,
     rights=READER.rights,
     home="readwrite.Writer",
-    layout=Layout.WRITER,
+    storage=Storage.WRITER,
     waiters=("ZRANGE", b"\0rw\0waits"),
 )
 
