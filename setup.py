@@ -8,6 +8,7 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from glob import glob
+from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -45,14 +46,7 @@ TEXTS = (
     "quorum.release",
     "quorum.repair",
     "quorum.tokens",
-    "quorum.kinds.fair",
-    "quorum.kinds.fenced",
-    "quorum.kinds.readwrite",
-    "quorum.kinds.semaphore",
-    "quorum.kinds.watching",
-    "quorum.kinds.foreign",
-    "quorum.kinds.kind",
-    "quorum.kinds.plain",
+    *[f"quorum.kinds.{Path(path).stem}" for path in sorted(glob("src/redlatch/quorum/kinds/[!_]*.py"))],
     "quorum.waiting.beside",
     "quorum.waiting.contention",
     "quorum.waiting.queues",

@@ -33,7 +33,7 @@ FIRST_LINE = "# Generated from {source} by tests/support/threads_face.py: change
 TEXTS = {
     "aio.py": [
         ("import running_task", "import of_threads"),
-        ("self._readwrite, running_task)", "self._readwrite, of_threads())"),
+        ("self._kind_of, running_task)", "self._kind_of, of_threads())"),
         ('impl.for_clients().module("drivers.aio")', "impl.for_clients()"),
         ("for any number of tasks of one event loop.", "for any number of threads."),
         ("used in another loop or a forked child.", "used in a forked child."),

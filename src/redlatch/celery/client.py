@@ -20,6 +20,7 @@ from ..guard.settings import Guard
 from ..masters.master import Master
 from ..votes.commands import pack
 from ..votes.key import key_as_it_is
+from ..votes.kinds import PLAIN
 from ..wire.connect import dial
 from .kinds import ending, labelled
 
@@ -62,7 +63,7 @@ class TaskClient(Client):
         # A token has at most 512 bytes, and its random part 32.
         key_as_it_is(b"%32s:%b" % (b"", label.encode()), "label")
         kind = labelled(self._build)(label.encode(), former.encode())
-        return self._new(Lock, name, ttl, {"auto_renew": auto_renew}, lambda key: kind)
+        return self._new(Lock, name, ttl, {"auto_renew": auto_renew}, PLAIN, lambda key: kind)
 
     def hand_over(self, lock: Lock) -> str:
         """Give up a lock without releasing it, and return its token. Raise NotOwned if it is not held."""

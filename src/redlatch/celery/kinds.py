@@ -76,7 +76,7 @@ def labelled(build: impl.Implementation) -> Any:
             if not self._former:
                 return super().acquiring(quorum, key, lease, ttl_ms)
             arguments = [self._former, lease.token, b"%d" % ttl_ms]
-            return whole_script(build)(key, lease, TAKE_OVER, arguments, self.releasing(key, lease))
+            return whole_script(build)(key, lease, TAKE_OVER, arguments, self.undoing(key, lease, True))
 
     return Labelled
 

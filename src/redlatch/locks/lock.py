@@ -37,10 +37,6 @@ logger = logging.getLogger("redlatch")
 AnyDriver = TypeVar("AnyDriver", bound=Driver)
 
 
-# A repr adds these to the name of the class, for kinds that share a class with plain locks.
-_KINDS = {"Fair": " (fair)", "Fenced": " (fenced)", "Reader": " (reader)", "Writer": " (writer)"}
-
-
 class Shared(Generic[AnyDriver]):
     """The data that all locks of one client share.
 
@@ -96,7 +92,8 @@ class BaseLock(Core):
 
     def _described(self) -> str:
         """Return the name and the kind of the lock, for a repr."""
-        return f"{self.name!r}{_KINDS.get(type(self._hold.kind).__name__, '')}"
+        label = self._hold.kind.declared.label
+        return f"{self.name!r} ({label})" if label else f"{self.name!r}"
 
     @property
     def name(self) -> str | bytes:

@@ -23,9 +23,6 @@ Wakeups = Literal["auto", "poll"]
 
 AnyMaker = TypeVar("AnyMaker", bound=Callable[..., Any])
 
-# The suffix of a semaphore's key.
-SLOTS = b"\0slots"
-
 # The options that are True or False, and their defaults. The default of the others is None.
 _DEFAULTS = {"auto_renew": False, "cancel_on_loss": False, "fence": False, "fair": False}
 

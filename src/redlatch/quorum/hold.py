@@ -117,8 +117,13 @@ class Hold(Claim):
         command.ttl_ms = ttl_ms
         return quorum.ballot(command, until_ns)
 
+    def undoing_attempt(self) -> Command:
+        """Return the command that undoes the last attempt of an acquire."""
+        return self.kind.undoing(self.key, self.lease, True)
+
     def releasing(self) -> Command:
-        return self.kind.releasing(self.key, self.lease)
+        """Return the command that releases the lock; call it only for a kind that is released."""
+        return self.kind.releasing(self.key, self.lease)  # type: ignore[return-value]
 
     def extending_to(self, ttl_ms: int, now_ns: int) -> Command:
         command = self.kind.extending(self.key, self.lease, ttl_ms)
@@ -269,8 +274,8 @@ class Hold(Claim):
         """
         if self.state in (FREE, WAITING, HANDED_OFF) or (self.state == ASKING and not self.kind.undoes):
             return None
-        command = self.releasing()
-        # Another thread may have released the lock before, or during `releasing`.
+        command = self.undoing_attempt()
+        # Another thread may have released the lock before, or during `undoing_attempt`.
         return command if self._to_undoing(ticket) else None
 
     def end_undoing(self, ticket: object) -> None:

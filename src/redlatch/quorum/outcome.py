@@ -6,6 +6,7 @@ Source of the algorithm: https://redis.io/docs/latest/develop/clients/patterns/d
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 from redis.exceptions import AuthenticationError, NoPermissionError
@@ -16,6 +17,7 @@ from redlatch.loss import FORGOTTEN, IN_DOUBT, RAN_OUT, RELEASED, Loss
 from ..votes.ballot import Ballot
 from ..votes.units import SECOND
 from .counting import count_end
+from .effects import Effect
 from .hold import Hold
 from .lease import Lease
 from .policy import Doubts
@@ -48,6 +50,35 @@ def is_final(ballot: Ballot, failures: int) -> bool:
         failures: how many ballots in a row, including this one, had no verdict.
     """
     return failures > 1 or not ballot.decided
+
+
+def asking(quorum: Quorum, hold: Hold, what: str, steps: Generator[Effect, None, Any]) -> Generator[Effect, None, Any]:
+    """Perform steps that ask the masters, and ask once more if connections broke; return their result.
+
+    Args:
+        hold: has the name, for the error.
+        what: the name of the call, for the error.
+        steps: they may go on after each ballot without a verdict. They get no further if that ballot was final.
+
+    Raises:
+        QuorumUnavailable: a ballot without a verdict was final (`is_final`), and the steps have not ended.
+    """
+    began = asked = quorum.clock.now()
+    last: Ballot | None = None
+    failures = 0
+    while True:
+        try:
+            effect = next(steps)
+        except StopIteration as ended:
+            return ended.value
+        now = quorum.clock.now()
+        if last is not None:
+            failures = failures + 1 if last.unavailable() else 0
+            if failures and is_final(last, failures):
+                raise no_quorum(what, quorum, hold, last, now - asked, now - began)
+        last = effect if isinstance(effect, Ballot) else None
+        asked = now
+        yield effect
 
 
 def broke(ballot: Ballot) -> bool:

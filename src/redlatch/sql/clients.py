@@ -22,9 +22,9 @@ from redlatch.sql.database import Database
 from redlatch.sql.dialling import DatabaseDial
 from redlatch.sql.settings import SHEDLOCK, Settings
 from redlatch.sql.shedlock import NAME_LENGTH, is_shedlock_name
+from redlatch.votes.kinds import FAMILY, Declaration
 from redlatch.wire.connect import Dialler
 from redlatch.wire.net import now_ns
-from redlatch.wire.transactions import FAMILY
 
 Source = str | URL | Engine | AsyncEngine
 
@@ -81,12 +81,12 @@ class OnDatabase(BaseClient):
         name: str | bytes,
         ttl: float | None,
         options: Mapping[str, Any],
-        kind: Callable[[bytes], Any] | None = None,
-        suffix: bytes = b"",
+        declared: Declaration | None = None,
+        make: Callable[[bytes], Any] | None = None,
     ) -> AnyLock:
         if options.get("fence") and not self._settings.has_fences:
             raise ConfigurationError("fence: only locks with mode='table' and dialect='redlatch' have fences")
-        return super()._new(lock_of, name, ttl, options, kind, suffix)
+        return super()._new(lock_of, name, ttl, options, declared, make)
 
     def _adapt(self) -> None:
         """Watch no keys, and refuse names that ShedLock's table cannot store. Call this after `__init__`."""

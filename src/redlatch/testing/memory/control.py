@@ -130,8 +130,8 @@ class MemoryControl(BaseClient):
         if not holds or any([hold.state != HELD for hold in holds]):
             raise NotOwned(f"{lock!r} is not held")
         for hold in holds:
-            # The commands of its release remove only this holder, for each kind of lock.
-            self.memory.perform(hold.kind.releasing(hold.key, hold.lease).payload(FULL_TEXT))
+            # The command that undoes its acquire removes only this holder, for each kind of lock.
+            self.memory.perform(hold.undoing_attempt().payload(FULL_TEXT))
         self.memory.timeline.note_loss()
 
     def break_quorum(self) -> contextlib.AbstractContextManager[None]:
