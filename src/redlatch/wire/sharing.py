@@ -68,27 +68,9 @@ def _all(calls: list[Words]) -> Steps:
 def _together(calls: list[Words]) -> Part[list[Reply] | None]:
     """Perform calls with different keys in one transaction; return None if it changed nothing: each then runs alone."""
     tries = [TRY[words[1]](*words[3:]) for words in calls]
-    begins = [next(each) for each in tries]
-    keys = [key for begin in begins for key in begin[0][1:]]
-    watched, *found, opened = yield [
-        [b"WATCH", *keys],
-        *[read for begin in begins for read in begin[1:-1]],
-        [b"MULTI"],
-    ]
-    if any([isinstance(reply, Exception) for reply in (watched, *found, opened)]):
-        if not isinstance(opened, Exception):
-            yield [[b"DISCARD"]]
+    changes = yield from _read(tries)
+    if changes is None:
         return None
-    reads = iter(found)
-    try:
-        given = [
-            each.send([watched, *islice(reads, len(begin) - 2), opened])
-            for each, begin in zip(tries, begins, strict=True)
-        ]
-    except Failed:
-        yield [[b"DISCARD"]]
-        return None
-    changes = [[] if change == [[b"DISCARD"]] else change[:-1] for change in given]
     commands = [command for change in changes for command in change]
     if not commands:
         yield [[b"DISCARD"]]
@@ -97,6 +79,30 @@ def _together(calls: list[Words]) -> Part[list[Reply] | None]:
     if isinstance(done, Exception) and not str(done).startswith("EXECABORT"):
         yield [[b"DISCARD"]]
     return _results(tries, changes, queued, done)
+
+
+def _read(tries: list[Part[Reply]]) -> Part[list[list[Words]] | None]:
+    """Open one transaction for several calls; return the change of each call, or None if there is no transaction."""
+    begins = [next(each) for each in tries]
+    keys = [key for begin in begins for key in begin[0][1:]]
+    reads = [read for begin in begins for read in begin[1:-1]]
+    watched, *found, opened = yield [[b"WATCH", *keys], *reads, [b"MULTI"]]
+    changes = None
+    if not any([isinstance(reply, Exception) for reply in (watched, *found, opened)]):
+        replies = iter(found)
+        counts = [len(begin) - 2 for begin in begins]
+        try:
+            changes = [
+                each.send([watched, *islice(replies, count), opened]) for each, count in zip(tries, counts, strict=True)
+            ]
+        except Failed:
+            # Each call then runs alone, and returns the error.
+            pass
+    if changes is None:
+        if not isinstance(opened, Exception):
+            yield [[b"DISCARD"]]
+        return None
+    return [[] if change == [[b"DISCARD"]] else change[:-1] for change in changes]
 
 
 def _results(

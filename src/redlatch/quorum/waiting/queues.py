@@ -257,14 +257,8 @@ class WaitQueues:
         be no call between the check of the head and the first `append`.
         """
         queue = self.by_key.get(hold.key)
-        if queue is None:
-            return False
-        # This extension may reach the masters after an extension of the next holder.
-        busy = hold.extending is not None
-        lease = hold.lease
-        over = now_ns - lease.since_ns >= quorum.tenure_ns or lease.hand_offs >= quorum.tenure_count
-        entry = None if busy or over or quorum.doubts.cover(lease.asked_ns) else _next(queue)
-        if entry is None or not hold.may_hand_off_to(entry.hold):
+        entry = None if queue is None else _successor(queue, quorum, hold, now_ns)
+        if queue is None or entry is None:
             return False
         queue.move(now_ns)
         lease = hold.lease.handed_off()
@@ -474,6 +468,18 @@ def _next(queue: WaitQueue) -> QueueEntry | None:
         if not (entry.left or entry.decided):
             return entry
         _discard(queue, entry)
+
+
+def _successor(queue: WaitQueue, quorum: Quorum, hold: Hold, now_ns: int) -> QueueEntry | None:
+    """Return the first entry of a queue if a hold may hand its lease to it."""
+    lease = hold.lease
+    # An extension under way may reach the masters after an extension of the next holder.
+    if hold.extending is not None or quorum.doubts.cover(lease.asked_ns):
+        return None
+    if now_ns - lease.since_ns >= quorum.tenure_ns or lease.hand_offs >= quorum.tenure_count:
+        return None
+    entry = _next(queue)
+    return entry if entry is not None and hold.may_hand_off_to(entry.hold) else None
 
 
 def _discard(queue: WaitQueue, entry: QueueEntry) -> None:

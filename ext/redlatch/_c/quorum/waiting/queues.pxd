@@ -98,6 +98,10 @@ cdef class WaitQueues:
 cdef QueueEntry _next(WaitQueue queue)
 
 
+@cython.locals(entry=QueueEntry, lease=Lease)
+cdef QueueEntry _successor(WaitQueue queue, Quorum quorum, Hold hold, long long now_ns)
+
+
 cdef _discard(WaitQueue queue, QueueEntry entry)
 
 
