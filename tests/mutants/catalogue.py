@@ -236,7 +236,7 @@ MUTANTS = (
         "a half reply is dropped",
         "row 19",
         ENGINE,
-        "        link.tail = came[start:]\n",
+        "        link.tail = tail\n",
         '        link.tail = b""\n',
     ),
     Mutant(

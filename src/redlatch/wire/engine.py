@@ -160,14 +160,22 @@ class Fleet:
         self._begin()
         if command.since_ns >= self.pulse_ns:
             self._pulse(command.since_ns)
-        asked = ballot.asked
         if command.ttl_ms and (command.ttl_ms > self.horizon_ms or command.since_ns < self.raised_ns):
-            asked = self._covering(ballot)
-            if asked < 0:
+            if self._holds(ballot):
                 self.torn = False
                 return
-        elif self.held and command.releases:
-            self._withdraw_held(command)
+            self._stage(ballot, self._covering(ballot))
+        else:
+            if self.held and command.releases:
+                self._withdraw_held(command)
+            self._stage(ballot, ballot.asked)
+        if self.silence.suspects or ballot.behind is not None:
+            self._end_submit(ballot)
+        self.torn = False
+
+    def _stage(self, ballot: Ballot, asked: int) -> None:
+        """Stage the command of a ballot on the links of a bit mask."""
+        command = ballot.command
         dialect = -1
         payload = b""
         for link in self.links:
@@ -185,9 +193,6 @@ class Fleet:
                     self._drop(link, TimeoutError("the master accepts commands but answers too few of them"))
             else:
                 self._park(link, ballot)
-        if self.silence.suspects or ballot.behind is not None:
-            self._end_submit(ballot)
-        self.torn = False
 
     def _end_submit(self, ballot: Ballot) -> None:
         """Decide a ballot that lacks only the votes of suspected masters; submit the ballot behind it."""
@@ -563,21 +568,8 @@ class Fleet:
         # The first part of the attempt has left, so it is too late to wait for further links.
         if ballot.asked != -1 and not ballot.lone():
             return False
-        found = coverage(self.links, command.ttl_ms, command.since_ns)
-        for link in found.coming:
-            if link.up:
-                self._raise(link, command.ttl_ms)
         now = self.clock.now()
-        if len(found.ready) >= self.quorum:
-            raised = [link for link in found.coming if link.up and link.raising is not None]
-            late = [link for link in raised if not link.suspected]
-            for link in late:
-                self.silence.watch(link.raising, link, now)
-        else:
-            late = found.coming if len(found.ready) + len(found.coming) >= self.quorum else []
-            for link in () if late or ballot.lone() else found.lost:
-                self._failed(link, ballot, uncovered(link, command))
-        if late:
+        if self._awaits_horizons(ballot, now):
             self.held[ballot] = None
             return True
         # The ttl that the links have stored until now counts.
@@ -587,13 +579,26 @@ class Fleet:
             self._pulse(now)
         return False
 
-    def _covering(self, ballot: Ballot) -> int:
-        """Return a bit mask of the links that may vote on the ttl of a ballot; count failed votes for the others.
+    def _awaits_horizons(self, ballot: Ballot, now_ns: int) -> bool:
+        """Raise the horizons that a ballot needs; return whether it waits for some of them."""
+        command = ballot.command
+        found = coverage(self.links, command.ttl_ms, command.since_ns)
+        for link in found.coming:
+            if link.up:
+                self._raise(link, command.ttl_ms)
+        if len(found.ready) >= self.quorum:
+            late = [link for link in found.coming if link.up and link.raising is not None and not link.suspected]
+            for link in late:
+                self.silence.watch(link.raising, link, now_ns)
+            return bool(late)
+        if len(found.ready) + len(found.coming) >= self.quorum:
+            return True
+        for link in () if ballot.lone() else found.lost:
+            self._failed(link, ballot, uncovered(link, command))
+        return False
 
-        Return -1 if the ballot is held until a quorum may vote.
-        """
-        if self._holds(ballot):
-            return -1
+    def _covering(self, ballot: Ballot) -> int:
+        """Return a bit mask of the links that may vote on the ttl of a ballot; count failed votes for the others."""
         command = ballot.command
         asked = 0
         for link in () if ballot.decided else self.links:
@@ -703,10 +708,14 @@ class Fleet:
                 return
         if start == size:
             link.tail = b""
-            return
-        link.tail = came[start:]
-        if link.tail[:1] not in b"+-:_#,($>" or len(link.tail) > MAX_LINE:
-            self._drop(link, link.unexpected(link.tail[:40], " without an end of line"))
+        else:
+            self._keep_tail(link, came[start:])
+
+    def _keep_tail(self, link: Link, tail: bytes) -> None:
+        """Keep the beginning of a line until its end comes."""
+        link.tail = tail
+        if tail[:1] not in b"+-:_#,($>" or len(tail) > MAX_LINE:
+            self._drop(link, link.unexpected(tail[:40], " without an end of line"))
 
     def _push(self, link: Link, came: bytes, start: int) -> int:
         """Record a push; return where it ends, or `start` if it is not complete or the link was dropped.
@@ -774,24 +783,31 @@ class Fleet:
             if command.releases:
                 self._note_refusal(link.index, ballot)
             self._tally(ballot)
-        elif command.meaning == TIME and (found := read_pulse(reply)) is not None:
-            link.advance()
-            return self._beat(link, ballot, found[0], found[1])
-        elif type(reply) is KEPT[command.meaning] and command.expects(reply):
-            link.advance()
-            self._count_answer(link, ballot, reply)
-        elif isinstance(reply, Exception):
-            replaced = link.monitor is not None and str(reply).startswith(_REPLACED)
-            if replaced or link.traits.ends(reply):
-                self._drop(link, reply)
-                return False
-            link.advance()
-            self._refused(link, ballot, reply)
-        else:
-            self._drop(link, link.unexpected(reply))
+        elif not self._count_other(link, ballot, reply):
             return False
         if self.resent and ballot.resent:
             self._stir(link, ballot)
+        return True
+
+    def _count_other(self, link: Link, ballot: Ballot, reply: Any) -> bool:
+        """Count a reply that is neither "yes" nor "no"; return False if the link is down afterwards."""
+        command = ballot.command
+        if command.meaning == TIME and (found := read_pulse(reply)) is not None:
+            link.advance()
+            return self._beat(link, ballot, found[0], found[1])
+        if type(reply) is KEPT[command.meaning] and command.expects(reply):
+            link.advance()
+            self._count_answer(link, ballot, reply)
+            return True
+        if not isinstance(reply, Exception):
+            self._drop(link, link.unexpected(reply))
+            return False
+        replaced = link.monitor is not None and str(reply).startswith(_REPLACED)
+        if replaced or link.traits.ends(reply):
+            self._drop(link, reply)
+            return False
+        link.advance()
+        self._refused(link, ballot, reply)
         return True
 
     def _note_refusal(self, index: int, ballot: Ballot) -> None:

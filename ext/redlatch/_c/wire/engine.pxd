@@ -42,8 +42,10 @@ cdef class Fleet:
     cdef Command _note
 
     # for the drivers
-    @cython.locals(link=Link, command=Command, dialect=int, payload=bytes, asked=int)
+    @cython.locals(command=Command)
     cpdef submit(self, Ballot ballot)
+    @cython.locals(link=Link, command=Command, dialect=int, payload=bytes)
+    cdef _stage(self, Ballot ballot, int asked)
     cdef _end_submit(self, Ballot ballot)
     @cython.locals(command=Command)
     cdef _park(self, Link link, Ballot ballot)
@@ -79,8 +81,10 @@ cdef class Fleet:
     cdef _raise(self, Link link, long long ttl_ms)
     @cython.locals(link=Link)
     cdef _survey(self)
-    @cython.locals(command=Command)
+    @cython.locals(command=Command, now=cython.longlong)
     cdef bint _holds(self, Ballot ballot) except -1
+    @cython.locals(command=Command, link=Link)
+    cdef bint _awaits_horizons(self, Ballot ballot, long long now_ns) except -1
     @cython.locals(link=Link, command=Command, asked=int)
     cdef int _covering(self, Ballot ballot) except? -1
     cdef Ballot _copy_uncovered(self, Link link, Ballot ballot)
@@ -99,12 +103,15 @@ cdef class Fleet:
         came=bytes, line=bytes, ballot=Ballot, command=Command, start=Py_ssize_t, end=Py_ssize_t, size=Py_ssize_t
     )
     cdef _feed(self, Link link, data)
+    cdef _keep_tail(self, Link link, bytes tail)
 
     cdef Py_ssize_t _push(self, Link link, bytes came, Py_ssize_t start) except -1
     cdef _parse(self, Link link, bytes line)
 
     @cython.locals(ballot=Ballot, command=Command)
     cdef bint _count(self, Link link, reply) except -1
+    @cython.locals(command=Command)
+    cdef bint _count_other(self, Link link, Ballot ballot, reply) except -1
     cdef _refused(self, Link link, Ballot ballot, error)
     cdef _unpark(self, Link link)
     cdef _failed(self, Link link, Ballot ballot, cause)
