@@ -35,7 +35,7 @@ from .locks.thread_latch import Latch
 from .locks.thread_lock import ThreadLock
 from .locks.thread_multi import MultiLock
 from .quorum.policy import Handoff, Retry
-from .wire.scripting import Scripts
+from .wire.dial.scripting import Scripts
 
 # At run time `impl` provides the build.
 if TYPE_CHECKING:

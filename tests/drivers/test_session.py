@@ -12,7 +12,7 @@ from support.scripted_votes import KEY, NAME, SECOND, TTL_MS, Play
 from redlatch import Client, impl
 from redlatch.errors import ClientClosed, LockError, LockLost
 from redlatch.masters.listed import masters_of
-from redlatch.wire.connect import Dialler
+from redlatch.wire.dial.connect import Dialler
 
 
 class Interrupted(Exception):

@@ -20,7 +20,7 @@ from ..guard.settings import Guard
 from ..masters.master import Master
 from ..votes.commands import pack
 from ..votes.key import key_as_it_is
-from ..wire.connect import dial
+from ..wire.dial.connect import dial
 from .kinds import ending, labelled
 
 # The default prefix of all keys. It separates the guard's settings from those of other clients of the same servers.

@@ -35,7 +35,7 @@ from ..quorum.quorum import Quorum
 from ..quorum.release import release, release_nowait
 from ..votes.commands import Command
 from ..votes.units import SECOND, UNBOUNDED
-from ..wire.engine import Fleet
+from ..wire.engine.fleet import Fleet
 from .standing import Standing
 
 

@@ -25,10 +25,10 @@ from ..quorum.upkeep import Upkeep
 from ..stats import Stats, without_the_present
 from ..votes.key import prefix_of
 from ..votes.units import SECOND, UNBOUNDED
-from ..wire import connect
-from ..wire.connect import Dialler
-from ..wire.scripting import scripts_of
-from ..wire.transactions import FAMILY
+from ..wire.bridge.transactions import FAMILY
+from ..wire.dial import connect
+from ..wire.dial.connect import Dialler
+from ..wire.dial.scripting import scripts_of
 from . import identity
 from .batch import AnyLock
 from .latch import SUFFIX as LATCH_SUFFIX
@@ -149,7 +149,7 @@ class BaseClient:
         """Make the quorum from these settings, with the machine's clocks and random numbers."""
         state, tokens = (self._implementation().module(f"quorum.{name}") for name in ("quorum", "tokens"))
         quorum: Quorum = state.Quorum(
-            clock=impl.current.module("wire.net").BootClock(),
+            clock=impl.current.module("wire.engine.net").BootClock(),
             random=random.Random().random,
             tokens=tokens.Tokens(identity.draw_tokens, self._label if self._owner and self._labels else None),
             fences=state.Fences(identity.wall_us),

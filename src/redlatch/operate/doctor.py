@@ -24,8 +24,8 @@ from redlatch.operate.finding import FINE, UNSAFE, WARNING, Finding, Patient
 from redlatch.operate.guarded import check_markers
 from redlatch.operate.locks import TIMEOUT, Unreadable, connected, described
 from redlatch.votes.commands import DELEX, DELIFEQ
-from redlatch.votes.said import shown
-from redlatch.wire.connect import dial
+from redlatch.votes.redaction import shown
+from redlatch.wire.dial.connect import dial
 
 PINGS = 20
 

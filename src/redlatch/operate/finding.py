@@ -32,7 +32,7 @@ class Patient:
     """One master, and what was read from it.
 
     Attributes:
-        traits: from the handshake of a client (see `wire.traits`).
+        traits: from the handshake of a client (see `wire.server_traits`).
         info: the reply to INFO.
         config: the reply to CONFIG GET; empty if that is not allowed.
         offset: seconds by which its clock is ahead of this machine's.

@@ -15,7 +15,7 @@ from redlatch.locks.connecting import cure_of
 from redlatch.masters.master import Master
 from redlatch.operate.finding import FINE, UNSAFE, WARNING, Finding, Patient
 from redlatch.operate.locks import TIMEOUT, described
-from redlatch.wire.connect import dial
+from redlatch.wire.dial.connect import dial
 
 
 def check_markers(patients: list[Patient], key: bytes, trusted: bool) -> Iterator[Finding]:

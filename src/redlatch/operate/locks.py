@@ -21,9 +21,9 @@ from redlatch.locks.readwrite import SUFFIX
 from redlatch.masters.master import Master
 from redlatch.votes.commands import COUNTER
 from redlatch.votes.label import owner_of
-from redlatch.votes.said import said, said_of_login, shown
+from redlatch.votes.redaction import said, said_of_login, shown
 from redlatch.votes.units import quorum_of
-from redlatch.wire.sentinels import find_master
+from redlatch.wire.dial.sentinels import find_master
 
 # Timeout of one command, in seconds.
 TIMEOUT = 2.0

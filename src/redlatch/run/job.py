@@ -17,8 +17,8 @@ from redlatch.run.keeper import Keeper
 from redlatch.run.program import Program
 from redlatch.run.supervisor import ENDING, Alerts, Ended, OnLoss, Supervisor, sleep_until
 from redlatch.run.terminal import BLOCKED
-from redlatch.votes.said import shown
-from redlatch.wire.net import now_ns
+from redlatch.votes.redaction import shown
+from redlatch.wire.engine.net import now_ns
 
 # Exit statuses of sysexits.h.
 USAGE, UNAVAILABLE, SOFTWARE, LOST = 64, 69, 70, 75

@@ -22,9 +22,9 @@ from redlatch.sql.database import Database
 from redlatch.sql.dialling import DatabaseDial
 from redlatch.sql.settings import SHEDLOCK, Settings
 from redlatch.sql.shedlock import NAME_LENGTH, is_shedlock_name
-from redlatch.wire.connect import Dialler
-from redlatch.wire.net import now_ns
-from redlatch.wire.transactions import FAMILY
+from redlatch.wire.bridge.transactions import FAMILY
+from redlatch.wire.dial.connect import Dialler
+from redlatch.wire.engine.net import now_ns
 
 Source = str | URL | Engine | AsyncEngine
 

@@ -11,7 +11,7 @@ from redlatch._c.votes.commands cimport Command
 from redlatch._c.quorum.effects cimport Answer, Send
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.waiting.queues cimport QueueEntry
-from redlatch._c.wire.engine cimport Fleet
+from redlatch._c.wire.engine.fleet cimport Fleet
 
 
 @cython.final

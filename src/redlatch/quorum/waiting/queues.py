@@ -31,8 +31,8 @@ from ..hold import Hold
 from ..lease import Lease
 from ..outage import Outage
 from ..policy import Doubts
-from .beside import Beside
 from .first_master import FirstMaster
+from .unqueued_holds import Beside
 from .watches import Watch, Watches
 
 if TYPE_CHECKING:

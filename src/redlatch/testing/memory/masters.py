@@ -15,7 +15,7 @@ from redlatch.masters.master import Master
 from redlatch.testing.memory.master import MemoryMaster
 from redlatch.testing.memory.timeline import Timeline
 from redlatch.votes.units import SECOND, quorum_of
-from redlatch.wire.connect import Connection, longer
+from redlatch.wire.dial.connect import Connection, longer
 
 # More would only be slower.
 MOST = 15
@@ -111,14 +111,14 @@ class MemoryMasters:
         failed: Callable[[int, Exception], None],
         tracking: bool = True,
     ) -> MemoryDialler:
-        """Make the dialler of one client. The arguments are those of `redlatch.wire.connect.Dialler`."""
+        """Make the dialler of one client. The arguments are those of `redlatch.wire.dial.connect.Dialler`."""
         made = MemoryDialler(self.timeline, masters, ready, failed, tracking)
         self._diallers.add(made)
         return made
 
 
 class MemoryDialler:
-    """Dials masters in memory at virtual times, as `redlatch.wire.connect.Dialler` does in threads."""
+    """Dials masters in memory at virtual times, as `redlatch.wire.dial.connect.Dialler` does in threads."""
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from redlatch.testing.memory.clock import VirtualClock
 from redlatch.testing.memory.parties import JUMP, QUIET, REAL, Parties
 from redlatch.votes.units import SECOND, UNBOUNDED
-from redlatch.wire.net import now_ns
+from redlatch.wire.engine.net import now_ns
 
 # Real seconds between two looks of a waiting thread, and the number of such naps in a moment.
 NAP = 0.005

@@ -7,7 +7,7 @@ from redlatch._c.quorum.lease cimport Lease
 from redlatch._c.quorum.outage cimport Outage
 from redlatch._c.quorum.policy cimport Doubts
 from redlatch._c.quorum.quorum cimport Quorum
-from redlatch._c.quorum.waiting.beside cimport Beside
+from redlatch._c.quorum.waiting.unqueued_holds cimport Beside
 from redlatch._c.quorum.waiting.first_master cimport FirstMaster
 from redlatch._c.quorum.waiting.watches cimport Watch, Watches
 
