@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redlatch.votes.redaction import LONGEST, said, said_of_login, shown
+from redlatch.votes.redaction import LONGEST, redacted, redacted_login, shown
 from redlatch.wire.server_traits import described
 
 TOKEN = "0123456789abcdef" * 2
@@ -38,7 +38,7 @@ SHA = "8f2d2a3c" * 5
     ],
 )
 def test_row_43_an_error_repeats_only_known_words_of_servers(text: str, told: str | None) -> None:
-    assert said(text) == (text.replace("lk", "...") if told is None else told or text)
+    assert redacted(text) == (text.replace("lk", "...") if told is None else told or text)
 
 
 @given(
@@ -51,7 +51,7 @@ def test_row_43_an_error_repeats_only_known_words_of_servers(text: str, told: st
 )
 def test_row_43_no_part_of_a_token_is_repeated_wherever_it_is_cut(form: str, start: int, size: int, edge: str) -> None:
     part = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"[start : start + size]
-    for text in (said(form.format(edge + part + edge)), said_of_login(form.format(edge + part + edge))):
+    for text in (redacted(form.format(edge + part + edge)), redacted_login(form.format(edge + part + edge))):
         assert part not in text
         assert not any(part[place : place + 4] in text for place in range(len(part) - 3))
 
@@ -59,14 +59,14 @@ def test_row_43_no_part_of_a_token_is_repeated_wherever_it_is_cut(form: str, sta
 @given(st.text(min_size=1))
 def test_row_43_a_login_error_repeats_no_password_whatever_it_is(password: str) -> None:
     echo = f"ERR unknown command 'AUTH', with args beginning with: '{password}'"
-    assert said_of_login(echo) == "ERR unknown command 'AUTH'"
-    assert said_of_login(f"ERR what is {password}") == "ERR (the rest is left out: it may repeat the credentials)"
+    assert redacted_login(echo) == "ERR unknown command 'AUTH'"
+    assert redacted_login(f"ERR what is {password}") == "ERR (the rest is left out: it may repeat the credentials)"
 
 
 @pytest.mark.parametrize("password", ["default", "redis", "no password is set", "command", "PASSWORD"])
 def test_row_43_a_password_that_is_a_word_of_servers_is_not_repeated(password: str) -> None:
     for text in (f"ERR unknown command 'AUTH', with args beginning with: '{password}'", f"ERR what is {password}"):
-        assert password not in said_of_login(text).replace("unknown command", "")
+        assert password not in redacted_login(text).replace("unknown command", "")
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,13 @@ def test_row_43_a_password_that_is_a_word_of_servers_is_not_repeated(password: s
     ],
 )
 def test_the_usual_login_errors_of_servers_are_repeated(text: str) -> None:
-    assert said_of_login(f"{text}.") == text
+    assert redacted_login(f"{text}.") == text
 
 
 def test_the_answer_to_a_client_without_a_password_is_one_sentence() -> None:
     kept = "NOAUTH HELLO must be called with the client already authenticated"
     rest = "otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select"
-    assert said(f"{kept}, {rest} the RESP protocol version at the same time") == kept
+    assert redacted(f"{kept}, {rest} the RESP protocol version at the same time") == kept
 
 
 def test_row_51_a_text_is_made_printable_and_is_cut() -> None:
@@ -100,5 +100,5 @@ def test_row_51_a_text_is_made_printable_and_is_cut() -> None:
 
 @given(st.text())
 def test_row_51_any_text_of_a_server_becomes_one_short_line_of_printable_ascii(text: str) -> None:
-    for told in (shown(text), said(text), said_of_login(text), described(text.encode("utf-8", "replace"))):
+    for told in (shown(text), redacted(text), redacted_login(text), described(text.encode("utf-8", "replace"))):
         assert len(told) <= LONGEST + 5 and told.isascii() and (told.isprintable() or not told)

@@ -3,10 +3,10 @@
 A server may repeat what it was sent. A server whose AUTH was renamed answers "ERR unknown command 'AUTH', with args
 beginning with: 'default' 'the password'". A server may also send control characters, or a megabyte of text.
 
-  * `said` filters replies, which may repeat a token or a password. It keeps words that servers use in their errors, and
-    names of commands. Every other word becomes "...". So a secret is removed whatever it looks like, and wherever the
-    server cuts it off.
-  * `said_of_login` filters replies to commands that carry credentials. A password may be a word that servers use, so
+  * `redacted` filters replies, which may repeat a token or a password. It keeps words that servers use in their errors,
+    and names of commands. Every other word becomes "...". So a secret is removed whatever it looks like, and wherever
+    the server cuts it off.
+  * `redacted_login` filters replies to commands that carry credentials. A password may be a word that servers use, so
     it keeps whole phrases only.
   * `shown` makes other text printable and cuts it: text that cannot repeat a command, such as a role or a marker.
 """
@@ -111,14 +111,14 @@ def shown(text: object, longest: int = LONGEST) -> str:
     return plain if len(plain) <= longest else plain[:longest] + _LEFT_OUT
 
 
-def said(text: str) -> str:
+def redacted(text: str) -> str:
     """Return the safe part of a reply to a command that carries no credentials."""
-    return _said(text[:_LOOKED_AT])
+    return _redacted(text[:_LOOKED_AT])
 
 
 # A master that is out of memory sends the same error for each command.
 @lru_cache(maxsize=128)
-def _said(text: str) -> str:
+def _redacted(text: str) -> str:
     told = _REST.split(text, maxsplit=1)[0]
     code = _CODE.match(told)
     kept = [code[0]] if code is not None else []
@@ -132,7 +132,7 @@ def _said(text: str) -> str:
     return shown(" ".join(kept))
 
 
-def said_of_login(text: str) -> str:
+def redacted_login(text: str) -> str:
     """Return the safe part of a reply to a command that carries credentials."""
     text = text[:_LOOKED_AT]
     phrase = _OF_LOGIN.match(text)

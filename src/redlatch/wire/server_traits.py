@@ -8,7 +8,7 @@ from typing import Any
 import redis.exceptions as redis_errors
 
 from ..votes.commands import BY_SHA, DELEX, DELIFEQ, FULL_TEXT
-from ..votes.redaction import said, said_of_login, shown
+from ..votes.redaction import redacted, redacted_login, shown
 
 _ERROR_KINDS: dict[str, type[Exception]] = {
     "NOAUTH": redis_errors.AuthenticationError,
@@ -35,7 +35,7 @@ def reply_error(text: str, login: bool = False) -> Exception:
     Args:
         login: whether the command carried credentials.
     """
-    return _kind_of(text)(said_of_login(text) if login else said(text))
+    return _kind_of(text)(redacted_login(text) if login else redacted(text))
 
 
 def _kind_of(text: str) -> type[Exception]:
@@ -48,7 +48,7 @@ def described(reply: object) -> str:
     """Describe an unexpected reply for an error message. Its text is filtered, too."""
     if isinstance(reply, (bytes, bytearray)):
         header = _HEADER.match(reply)
-        return repr(said(reply.decode(errors="replace")) if header is None else bytes(header[0]).decode())
+        return repr(redacted(reply.decode(errors="replace")) if header is None else bytes(header[0]).decode())
     return shown(reply) if isinstance(reply, (int, float, type(None))) else type(reply).__name__
 
 

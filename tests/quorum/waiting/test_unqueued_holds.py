@@ -15,9 +15,9 @@ Make = Callable[[], Any]
 def make(play: Play, monkeypatch: pytest.MonkeyPatch) -> Make:
     """Make tables that remove holds that count no more as soon as there are more than two."""
     module = play.build.module("quorum.waiting.unqueued_holds")
-    monkeypatch.setattr(module, "MOST_BESIDE", 2)
-    beside: Make = module.Beside
-    return beside
+    monkeypatch.setattr(module, "MOST_UNQUEUED", 2)
+    unqueued: Make = module.UnqueuedHolds
+    return unqueued
 
 
 def hold_of(play: Play, lasts_ns: int = 0) -> Any:
@@ -31,30 +31,30 @@ def hold_of(play: Play, lasts_ns: int = 0) -> Any:
 
 
 def test_a_hold_that_is_noted_often_counts_once(play: Play, make: Make) -> None:
-    beside, hold = make(), hold_of(play, 1)
+    unqueued, hold = make(), hold_of(play, 1)
     for _ in range(100):
-        beside.note([hold], play.now)
-        assert beside.holds() == [hold]
+        unqueued.note([hold], play.now)
+        assert unqueued.holds() == [hold]
     # It was not looked through each time.
     free = hold_of(play)
-    beside.note([free], play.now)
-    assert free in beside.holds()
+    unqueued.note([free], play.now)
+    assert free in unqueued.holds()
 
 
 def test_many_entries_are_reduced_to_those_that_count(play: Play, make: Make) -> None:
-    beside = make()
+    unqueued = make()
     held, over, free, waiting = hold_of(play, 5), hold_of(play, 1), hold_of(play), hold_of(play)
     waiting.claim(object())
     waiting.to_waiting()
-    beside.note([held, over], play.now)
-    assert beside.holds() == [held, over]
-    beside.note([free, waiting], play.now + 2)
-    assert beside.holds() == [held, waiting]
+    unqueued.note([held, over], play.now)
+    assert unqueued.holds() == [held, over]
+    unqueued.note([free, waiting], play.now + 2)
+    assert unqueued.holds() == [held, waiting]
     # Only more than 2 + 2 * 2 entries are looked through again.
-    beside.note([hold_of(play) for _ in range(4)], play.now + 2)
-    assert len(beside.holds()) == 6
-    beside.note([hold_of(play)], play.now + 2)
-    assert beside.holds() == [held, waiting]
+    unqueued.note([hold_of(play) for _ in range(4)], play.now + 2)
+    assert len(unqueued.holds()) == 6
+    unqueued.note([hold_of(play)], play.now + 2)
+    assert unqueued.holds() == [held, waiting]
 
 
 def test_a_hold_through_which_another_thread_acquires_meanwhile_stays(
@@ -62,7 +62,7 @@ def test_a_hold_through_which_another_thread_acquires_meanwhile_stays(
 ) -> None:
     if play.build.name != "python":
         pytest.skip("calls of compiled methods cannot be watched")
-    beside, hold = make(), hold_of(play)
+    unqueued, hold = make(), hold_of(play)
     held = type(hold).held
 
     def acquire_meanwhile(each: Any, now_ns: int) -> bool:
@@ -70,12 +70,12 @@ def test_a_hold_through_which_another_thread_acquires_meanwhile_stays(
         if each is hold and hold.ticket is None:
             hold.claim(object())
             hold.to_waiting()
-            beside.note([hold], now_ns)
+            unqueued.note([hold], now_ns)
         return was_held
 
     monkeypatch.setattr(type(hold), "held", acquire_meanwhile)
-    beside.note([hold_of(play), hold_of(play), hold], play.now)
-    assert beside.holds() == [hold]
+    unqueued.note([hold_of(play), hold_of(play), hold], play.now)
+    assert unqueued.holds() == [hold]
 
 
 @pytest.mark.parametrize("kind", ["semaphore", "reader", "batch"])
@@ -96,7 +96,7 @@ def test_a_plain_holder_is_a_head_and_is_not_noted(play: Play) -> None:
     play.hold.claim(play.ticket)
     play.run(play.acquire_module.acquire(play.quorum, play.hold, TTL_MS, None), "yyy")
     assert play.queues.held() == [play.hold]
-    assert play.queues.beside.holds() == []
+    assert play.queues.unqueued.holds() == []
 
 
 def test_a_holder_whose_lease_is_in_doubt_is_found_when_another_hold_is_the_head(play: Play) -> None:

@@ -26,7 +26,7 @@ from redlatch.votes.scripts import (
     RELEASE,
     Script,
 )
-from redlatch.wire.bridge.transactions import FRESH_MS, TRIES, Line, TouchedTooOften, transaction_for
+from redlatch.wire.bridge.transactions import FRESH_MS, TRIES, StatusReply, TouchedTooOften, transaction_for
 
 OK, QUEUED = b"OK", b"QUEUED"
 IDLE = b"%d" % FENCE_IDLE_MS
@@ -226,7 +226,7 @@ def pulsed(wanted: bytes, marker: bytes | None, left: int, *rounds: Round) -> An
 def test_a_pulse_lets_the_marker_live_longer_and_answers_clock_and_horizon() -> None:
     change = changing(b"PEXPIRE m %d" % KEPT_MS, replies=[1])
     answer = pulsed(b"500", b"id\n700", KEPT_MS - FRESH_MS, change)
-    assert isinstance(answer, Line)
+    assert isinstance(answer, StatusReply)
     assert answer == b"%d 700" % CLOCK_US
 
 

@@ -32,7 +32,7 @@ from ..lease import Lease
 from ..outage import Outage
 from ..policy import Doubts
 from .first_master import FirstMaster
-from .unqueued_holds import Beside
+from .unqueued_holds import UnqueuedHolds
 from .watches import Watch, Watches
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class WaitQueues:
     Attributes:
         heads: the hold that asks for a key or has it, by key.
         outages: what the last heads have found, by key, while no quorum votes for them.
-        beside: the holds that may have a lease and are no head.
+        unqueued: the holds that may have a lease and are no head.
         called: decided entries and watches; the driver wakes their waiters.
         crowded: keys that the masters refused when they were asked last; a hint.
         first_master: which master is asked first.
@@ -147,7 +147,7 @@ class WaitQueues:
         self.heads: dict[bytes, Hold] = {}
         self.by_key: dict[bytes, WaitQueue] = {}
         self.outages: dict[bytes, Outage] = {}
-        self.beside = Beside()
+        self.unqueued = UnqueuedHolds()
         self.called: deque[QueueEntry | Watch] = deque()
         self.crowded: set[bytes] = set()
         self.watches = Watches(self.called)
@@ -190,11 +190,11 @@ class WaitQueues:
         doubt.
         """
         if head.held(now_ns):
-            self.note_beside(head, now_ns)
+            self.note_unqueued(head, now_ns)
 
-    def note_beside(self, hold: Hold, now_ns: int) -> bool:
+    def note_unqueued(self, hold: Hold, now_ns: int) -> bool:
         """Record a hold that may have a lease and is no head; return True."""
-        self.beside.note([hold], now_ns)
+        self.unqueued.note([hold], now_ns)
         return True
 
     def _sweep(self, now_ns: int) -> None:
@@ -446,7 +446,7 @@ class WaitQueues:
 
     def holds(self) -> list[Hold]:
         """Return the holds of this client that may have a lease, or ask for one."""
-        return [*list(self.heads.values()), *self.beside.holds()]
+        return [*list(self.heads.values()), *self.unqueued.holds()]
 
     def held(self) -> list[Hold]:
         """Return the holds of this client that have a lease now, whether it still counts or not."""

@@ -17,10 +17,10 @@ from ..claim import ASKING, WAITING
 from ..hold import Hold
 
 # Holds that no longer count are removed when there are more than this, plus twice those that count.
-MOST_BESIDE = 1024
+MOST_UNQUEUED = 1024
 
 
-class Beside:
+class UnqueuedHolds:
     """The holds beside the heads. Any thread may call the methods."""
 
     __slots__ = ("_groups", "_most", "_size", "_sweeping")
@@ -29,7 +29,7 @@ class Beside:
         self._groups: deque[list[Hold]] = deque()
         # About how many holds there are. Of two threads that add at once, one may not be counted.
         self._size = 0
-        self._most = MOST_BESIDE
+        self._most = MOST_UNQUEUED
         self._sweeping = threading.Lock()
 
     def note(self, holds: list[Hold], now_ns: int) -> None:
@@ -71,4 +71,4 @@ class Beside:
         for _ in looked:
             self._groups.popleft()
         self._size = len(counting)
-        self._most = MOST_BESIDE + 2 * len(counting)
+        self._most = MOST_UNQUEUED + 2 * len(counting)

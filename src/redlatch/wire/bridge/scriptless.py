@@ -23,7 +23,7 @@ from ..reply_limits import Limits
 from ..server_traits import Traits, described, reply_error
 from .bridge import BREAKS, ENDS, BackendLost, close_at_fork
 from .sharing import runs
-from .transactions import FAMILY, SCRIPT_RIGHTS, Line, Steps, TouchedTooOften, Words
+from .transactions import FAMILY, SCRIPT_RIGHTS, StatusReply, Steps, TouchedTooOften, Words
 
 # The errors of our own begin with one of these. Errors of the server are filtered (see `votes.redaction`).
 NEEDS, TOUCHED = "NEEDSSCRIPTS", "TOUCHED"
@@ -238,7 +238,7 @@ def encode(reply: Any) -> bytes:
         return b"-%b%b\r\n" % (b"ERR " if text.partition(" ")[0] in OWN else b"", text.encode(errors="replace"))
     if isinstance(reply, bytes):
         # hiredis does not say whether bytes were a status. Of the commands that pass, only OK is one.
-        is_line = isinstance(reply, Line) or reply == b"OK"
+        is_line = isinstance(reply, StatusReply) or reply == b"OK"
         return b"+%b\r\n" % reply if is_line else b"$%d\r\n%b\r\n" % (len(reply), reply)
     if isinstance(reply, list):
         kind = b">" if isinstance(reply, PushNotification) else b"*"

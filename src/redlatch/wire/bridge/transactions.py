@@ -70,7 +70,7 @@ FAMILY = "fair locks, semaphores, read-write locks, conditions and latches"
 YES, NO = 1, 0
 
 
-class Line(bytes):
+class StatusReply(bytes):
     """A reply of one line (a status), and not a string with a length."""
 
 
@@ -208,7 +208,7 @@ def _locked(key: bytes) -> Part[int]:
     return NO if value is None else YES
 
 
-def _holder(key: bytes, counter: bytes) -> Part[Line | int]:
+def _holder(key: bytes, counter: bytes) -> Part[StatusReply | int]:
     value = yield from _read([b"GET", key])
     if value is None:
         return NO
@@ -216,7 +216,7 @@ def _holder(key: bytes, counter: bytes) -> Part[Line | int]:
     high = None if counter == key else (yield from _read([b"GET", counter]))
     token = value[:LONGEST_TOKEN].translate(ONE_LINE)
     # The key may have expired after the first question.
-    return NO if left == GONE else Line(b"%d %b %b" % (left, high or b"0", token))
+    return NO if left == GONE else StatusReply(b"%d %b %b" % (left, high or b"0", token))
 
 
 def _counter(value: Reply, clock: Reply) -> int:
@@ -250,7 +250,7 @@ def _confirm(key: bytes, counter: bytes, token: bytes, first: bytes, last: bytes
     return NO if done[0] == GONE else YES
 
 
-def _pulse(key: bytes, identity: bytes, wanted_ms: bytes) -> Part[Line | int | None]:
+def _pulse(key: bytes, identity: bytes, wanted_ms: bytes) -> Part[StatusReply | int | None]:
     begins = identity + b"\n"
     # TIME first: the marker was there after that moment.
     clock, marker, left = yield from _begin([key], [b"TIME"], [b"GET", key], [b"PTTL", key])
@@ -258,7 +258,7 @@ def _pulse(key: bytes, identity: bytes, wanted_ms: bytes) -> Part[Line | int | N
         return (yield from _end(NO))
     horizon_ms, wanted = _number(marker[len(begins) :]), int(wanted_ms)
     kept_ms = b"%d" % KEPT_MS
-    answer = Line(b"%d %d" % (_clock_us(clock), max(horizon_ms, wanted)))
+    answer = StatusReply(b"%d %d" % (_clock_us(clock), max(horizon_ms, wanted)))
     if wanted > horizon_ms:
         done = yield from _execute([b"SET", key, begins + wanted_ms, b"PX", kept_ms])
     elif _number(left) > KEPT_MS - FRESH_MS:

@@ -29,7 +29,7 @@ from ..bridge.scriptless import TraitsWithoutScripts, Transactor
 from ..engine.net import now_ns
 from ..helper_threads import start_thread
 from ..server_traits import Traits
-from .conversation import Talk
+from .conversation import Conversation
 from .scripting import Scripts, ask_without_scripts, preparing, refuses_eval, uses_scripts
 from .sentinels import find_master
 
@@ -110,7 +110,7 @@ def dial(
     found = None if master.group is None else find_master(master.group)
     sock = master.connect(timeout) if found is None else master.connect_at(found.address, timeout)
     try:
-        traits = _shake_hands(Talk(sock, timeout), master, tracking, extension, scripts)
+        traits = _shake_hands(Conversation(sock, timeout), master, tracking, extension, scripts)
         if traits.role != "master":
             raise _wrong_role(master, traits.role, found)
         if not traits.run_id:
@@ -134,7 +134,7 @@ def _wrong_role(master: Master, role: str, found: Found | None) -> Exception:
 
 
 def _shake_hands(
-    talk: Talk, master: Master, tracking: bool, extension: HandshakeExtension | None, scripts: Scripts
+    conversation: Conversation, master: Master, tracking: bool, extension: HandshakeExtension | None, scripts: Scripts
 ) -> Traits:
     """Say hello, log in, select the database, load the scripts and ask which server it is, in one round trip.
 
@@ -147,7 +147,7 @@ def _shake_hands(
     own, prepared = _introduction(master, tracked, sections), preparing(scripts)
     # Without scripts, the extension's commands come afterwards.
     behind = [] if scripts == "watch" else further
-    protocol, replies = _greet(talk, master, [*own, *prepared, *behind])
+    protocol, replies = _greet(conversation, master, [*own, *prepared, *behind])
     said, replies = replies[: len(own)], replies[len(own) :]
     found, answers = replies[: len(prepared)], replies[len(prepared) :]
     info, pushes = _info_of(said, master, tracked)
@@ -155,36 +155,36 @@ def _shake_hands(
     for answer in found:
         if isinstance(answer, redis_errors.BusyLoadingError):
             raise answer
-    by_scripts = uses_scripts(talk, scripts, master.address, found)
+    by_scripts = uses_scripts(conversation, scripts, master.address, found)
     if further and (not by_scripts or refuses_eval(scripts, found)):
-        answers = ask_without_scripts(talk, further)
+        answers = ask_without_scripts(conversation, further)
     kind = Traits if by_scripts else TraitsWithoutScripts
     traits = kind(info, protocol, tracking and protocol == 3 and pushes)
     if extension is not None:
-        traits.report = extension.report(extension.read(answers), info, talk.sent_ns, now_ns())
+        traits.report = extension.report(extension.read(answers), info, conversation.sent_ns, now_ns())
     return traits
 
 
-def _greet(talk: Talk, master: Master, commands: list[bytes]) -> tuple[int, list[Any]]:
+def _greet(conversation: Conversation, master: Master, commands: list[bytes]) -> tuple[int, list[Any]]:
     """Say hello and log in, with the commands behind; return the version of the protocol, and their replies."""
     credentials = master.credentials()
     if master.resp2:
-        return 2, _log_in(talk, credentials, commands)
+        return 2, _log_in(conversation, credentials, commands)
     user = ("default", *credentials) if len(credentials) == 1 else credentials
-    hello, *rest = talk.ask([pack("HELLO", 3, *(("AUTH", *user) if user else ())), *commands], 1 if user else 0)
+    hello, *rest = conversation.ask([pack("HELLO", 3, *(("AUTH", *user) if user else ())), *commands], 1 if user else 0)
     if not isinstance(hello, Exception):
         return 3, rest
     # Some servers answer NOAUTH to unknown commands before the login. To HELLO with credentials they answer so only
     # if they do not know HELLO.
     if not str(hello).startswith(("ERR", "NOPROTO", "NOAUTH") if credentials else ("ERR", "NOPROTO")):
         raise hello
-    return 2, _log_in(talk, credentials, commands)
+    return 2, _log_in(conversation, credentials, commands)
 
 
-def _log_in(talk: Talk, credentials: tuple[str | bytes, ...], commands: list[bytes]) -> list[Any]:
+def _log_in(conversation: Conversation, credentials: tuple[str | bytes, ...], commands: list[bytes]) -> list[Any]:
     """Log in with RESP2; return the replies to the commands behind."""
     login = [pack(b"AUTH", *credentials)] if credentials else []
-    answers = talk.ask([*login, *commands], len(login))
+    answers = conversation.ask([*login, *commands], len(login))
     for answer in answers[: len(login)]:
         _raise_error(answer)
     return answers[len(login) :]

@@ -23,7 +23,7 @@ def seconds() -> float:
     return now_ns() / SECOND
 
 
-class Talk:
+class Conversation:
     """A blocking conversation: commands out in one send, one reply for each.
 
     Args:

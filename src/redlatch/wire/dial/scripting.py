@@ -17,7 +17,7 @@ from ...votes import condition_scripts, family_scripts, scripts
 from ...votes.commands import pack
 from ...votes.scripts import Script
 from ..bridge.transactions import RIGHTS, SCRIPT_RIGHTS, Steps, transaction_for
-from .conversation import Talk
+from .conversation import Conversation
 
 Scripts = Literal["auto", "watch", "lua"]
 MODES: tuple[Scripts, ...] = ("auto", "watch", "lua")
@@ -54,11 +54,11 @@ def preparing(mode: Scripts) -> list[bytes]:
     return [*[pack(b"SCRIPT", b"LOAD", script.text) for script in SCRIPTS], PROBE]
 
 
-def uses_scripts(talk: Talk, mode: Scripts, address: str, prepared: list[Any]) -> bool:
+def uses_scripts(conversation: Conversation, mode: Scripts, address: str, prepared: list[Any]) -> bool:
     """Return whether the commands of locks call scripts on this connection.
 
     Args:
-        talk: to ask more, if scripts are refused.
+        conversation: to ask more, if scripts are refused.
         mode: see `Client`.
         address: the address of the server, for errors.
         prepared: the replies to the commands of `preparing`.
@@ -77,7 +77,7 @@ def uses_scripts(talk: Talk, mode: Scripts, address: str, prepared: list[Any]) -
     refusal = _refusal(prepared[-1:])
     if refusal is None:
         return True
-    by_sha, *transaction = talk.ask([_PROBE_BY_SHA, *TRANSACTION])
+    by_sha, *transaction = conversation.ask([_PROBE_BY_SHA, *TRANSACTION])
     if _refusal([by_sha, *prepared[:-1]]) is None:
         return True
     if mode == "lua":
@@ -93,7 +93,7 @@ def refuses_eval(mode: Scripts, prepared: list[Any]) -> bool:
     return mode == "watch" or _refusal(prepared[-1:]) is not None
 
 
-def ask_without_scripts(talk: Talk, commands: list[bytes]) -> list[Any]:
+def ask_without_scripts(conversation: Conversation, commands: list[bytes]) -> list[Any]:
     """Perform commands in order, each call of a script as a transaction; return the reply to each."""
     replies: list[Any] = []
     waiting: list[bytes] = []
@@ -103,20 +103,20 @@ def ask_without_scripts(talk: Talk, commands: list[bytes]) -> list[Any]:
             waiting.append(command)
             continue
         if waiting:
-            replies += talk.ask(waiting)
+            replies += conversation.ask(waiting)
             waiting = []
-        replies.append(_performed(talk, steps))
-    return replies + talk.ask(waiting) if waiting else replies
+        replies.append(_performed(conversation, steps))
+    return replies + conversation.ask(waiting) if waiting else replies
 
 
-def _performed(talk: Talk, steps: Steps) -> Any:
+def _performed(conversation: Conversation, steps: Steps) -> Any:
     replies: list[Any] | None = None
     while True:
         try:
             batch = next(steps) if replies is None else steps.send(replies)
         except StopIteration as ended:
             return ended.value
-        replies = talk.ask([pack(*words) for words in batch])
+        replies = conversation.ask([pack(*words) for words in batch])
 
 
 def _words_of(command: bytes) -> list[bytes]:

@@ -20,7 +20,7 @@ from ...masters.server import Server, address_of
 from ...votes.commands import pack
 from ...votes.redaction import shown
 from ..helper_threads import start_thread
-from .conversation import Talk, seconds
+from .conversation import Conversation, seconds
 
 # Seconds for all answers together. With TLS an answer takes four round trips, and the line may be slow.
 TIMEOUT = 1.0
@@ -39,7 +39,7 @@ _LONGEST = 100
 _HOST = re.compile(r"[\w.:%-]{1,255}", re.ASCII)
 
 
-class Answer(NamedTuple):
+class SentinelAnswer(NamedTuple):
     """A sentinel's answer: the address of the master, and the epoch of its configuration.
 
     Args:
@@ -50,7 +50,7 @@ class Answer(NamedTuple):
     epoch: int
 
 
-Outcome = Answer | Exception
+Outcome = SentinelAnswer | Exception
 
 
 def find_master(group: Group, unanswered: set[int] | None = None) -> Found:
@@ -130,14 +130,14 @@ def _agreed(group: Group, answers: dict[int, Outcome]) -> Address | None:
     which the handshake finds. Or it is cut off from the sentinels, and connected clients use it, too: the remedy is
     `min-replicas-to-write`. In a list of several masters, the guard keeps the promoted replica out meanwhile.
     """
-    named = Counter([answer.address for answer in answers.values() if isinstance(answer, Answer)])
+    named = Counter([answer.address for answer in answers.values() if isinstance(answer, SentinelAnswer)])
     return next((address for address, count in named.items() if count >= group.majority), None)
 
 
 def _described(answer: Outcome | None) -> str:
     if answer is None:
         return "gave no answer in time"
-    if isinstance(answer, Answer):
+    if isinstance(answer, SentinelAnswer):
         return f"says {address_of(*answer.address)} (epoch {answer.epoch})"
     return f"failed: {shown(answer, _LONGEST) or type(answer).__name__}"
 
@@ -154,7 +154,7 @@ def _ask(group: Group, index: int, unanswered: set[int], came: SimpleQueue[tuple
         unanswered.discard(index)
 
 
-def _answer_of(group: Group, sentinel: Server) -> Answer:
+def _answer_of(group: Group, sentinel: Server) -> SentinelAnswer:
     """Ask one sentinel for the master's address and for the epoch of its configuration, in one round trip.
 
     During a fail-over, the reply to SENTINEL MASTER has the former address until all replicas follow the new master,
@@ -164,7 +164,7 @@ def _answer_of(group: Group, sentinel: Server) -> Answer:
     questions = [pack(b"SENTINEL", word, group.name) for word in (b"GET-MASTER-ADDR-BY-NAME", b"MASTER")]
     sock = sentinel.connect(TIMEOUT)
     try:
-        replies = Talk(sock, TIMEOUT).ask([*login, *questions], len(login))
+        replies = Conversation(sock, TIMEOUT).ask([*login, *questions], len(login))
     finally:
         sock.close()
     for reply in replies[: len(login) + 1]:
@@ -177,7 +177,7 @@ def _answer_of(group: Group, sentinel: Server) -> Answer:
         raise ValueError("it is no sentinel")
     if _number(state, b"num-other-sentinels") < group.least_others:
         raise ValueError(f"it knows fewer than {group.least_others} other sentinels")
-    return Answer(address_in(group, *where), _number(state, b"config-epoch"))
+    return SentinelAnswer(address_in(group, *where), _number(state, b"config-epoch"))
 
 
 def _number(state: list[Any], field: bytes) -> int:

@@ -25,7 +25,7 @@ from ...votes.redaction import shown
 from ..helper_threads import start_thread
 from ..reply_limits import Limits
 from ..server_traits import reply_error
-from .conversation import Talk, seconds
+from .conversation import Conversation, seconds
 from .sentinels import TIMEOUT, login_to
 
 logger = logging.getLogger("redlatch")
@@ -130,7 +130,7 @@ def _subscribed(sentinel: Server) -> socket.socket:
     sock = sentinel.connect(TIMEOUT)
     try:
         if login:
-            [reply] = Talk(sock, TIMEOUT).ask(login, 1)
+            [reply] = Conversation(sock, TIMEOUT).ask(login, 1)
             if isinstance(reply, Exception):
                 raise reply
         sock.sendall(pack(b"SUBSCRIBE", CHANNEL))

@@ -6,7 +6,7 @@ from redlatch._c.quorum.hold cimport Hold
 
 
 @cython.final
-cdef class Beside:
+cdef class UnqueuedHolds:
     cdef object _groups            # deque of lists of Hold
     cdef Py_ssize_t _size
     cdef Py_ssize_t _most
