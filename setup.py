@@ -58,6 +58,7 @@ TEXTS = (
     "quorum.waiting.in_queue",
     "quorum.waiting.first_master",
     "wire.engine.link",
+    "wire.engine.replies",
     "wire.engine.silence",
     "wire.engine.fleet",
     "drivers.aio",

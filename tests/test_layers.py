@@ -131,7 +131,7 @@ def test_wire_never_imports_locks() -> None:
 
 
 def test_the_engine_and_its_system_calls_import_only_commands_and_votes() -> None:
-    own = {f"redlatch.wire.engine.{name}" for name in ("fleet", "horizon", "link", "net", "silence")}
+    own = {f"redlatch.wire.engine.{name}" for name in ("fleet", "horizon", "link", "net", "replies", "silence")}
     known = own | {f"redlatch.votes.{name}" for name in ("ballot", "commands", "key", "payloads", "units")}
     assert not {name for module in own for name, _ in ours(module)} - known
 

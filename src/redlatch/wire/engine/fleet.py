@@ -32,7 +32,6 @@ Rules:
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from hiredis import Reader
@@ -40,11 +39,11 @@ from hiredis import Reader
 from redlatch.wire.engine.horizon import coverage, covers, refusal, stores, uncovered
 
 from ...votes.ballot import Ballot
-from ...votes.commands import BY_SHA, FULL_TEXT, KEPT, LACKS, NO, OK, TIME, TRACKED, Command, Note, Pulse, read_pulse
-from ...votes.key import MAX_BYTES, MAX_SUFFIX
+from ...votes.commands import BY_SHA, FULL_TEXT, KEPT, LACKS, NO, TIME, TRACKED, Command, Note, Pulse, read_pulse
 from ...votes.units import SECOND, UNBOUNDED, Clock
 from . import net
 from .link import Link
+from .replies import NOTHING, USUAL, begins_line, parse_line, read_push
 from .silence import Silence
 
 # Above MAX_PENDING outstanding replies, or MAX_UNSENT unsent bytes, a master must answer MAX_PENDING / LEAST_SHARE
@@ -71,23 +70,6 @@ PUSHES_AHEAD = 1024
 
 # The largest number of releases that a link owes to its master. Above it, the oldest keys are left to their ttl.
 MAX_OWED = 4 * MAX_PENDING
-
-# A link closes its connection if more bytes than this come without an end of line.
-MAX_LINE = 65536
-
-_NOTHING: Any = object()
-
-# Nearly every reply is one of these lines (without the \n). The look-up costs a third of a call of the parser.
-_LINES: dict[bytes, Any] = {b"+OK\r": OK, b":1\r": 1, b":0\r": 0, b"_\r": None, b"$-1\r": None}
-
-# The push that a key, or all keys, have changed: the bytes up to the length of the key, and their largest number.
-_PUSH_BEGINS = b">2\r\n$10\r\ninvalidate\r\n"
-_PUSH = re.compile(re.escape(_PUSH_BEGINS) + rb"(?:\*1\r\n\$(\d{1,3})\r\n|_\r\n|\*-1\r\n)")
-_PUSH_BEGINS_BY = len(_PUSH_BEGINS) + len(b"*1\r\n$512\r\n")
-
-# The beginnings of replies of one line: status, error, number, null, boolean, double, big number, RESP2's null. Every
-# other reply has a length field or is a push. The parser never sees it, so no length from the wire is trusted.
-_ONE_LINE = (b"+", b"-", b":", b"_", b"#", b",", b"(", b"$-1\r")
 
 
 class Fleet:
@@ -147,7 +129,7 @@ class Fleet:
         self.most_unsent = MOST_UNSENT
         self.max_owed = MAX_OWED
         self.stall_ns = STALL_NS
-        self._lines = _LINES
+        self._lines = USUAL
         self._note = Note()
 
     def submit(self, ballot: Ballot) -> None:
@@ -278,7 +260,7 @@ class Fleet:
         self._begin()
         self.wires.attach(index, sock)
         link.tail = b""
-        link.reader = Reader(notEnoughData=_NOTHING, replyError=traits.reply_error)
+        link.reader = Reader(notEnoughData=NOTHING, replyError=traits.reply_error)
         link.traits = traits
         link.pushes = PUSHES_AHEAD
         link.adopted_ns = self.clock.now()
@@ -701,8 +683,8 @@ class Fleet:
                 break
             line = came[start:end]
             start = end + 1
-            reply = self._lines.get(line, _NOTHING)
-            if reply is _NOTHING:
+            reply = self._lines.get(line, NOTHING)
+            if reply is NOTHING:
                 reply = self._parse(link, line)
             if not self._count(link, reply):
                 return
@@ -714,54 +696,33 @@ class Fleet:
     def _keep_tail(self, link: Link, tail: bytes) -> None:
         """Keep the beginning of a line until its end comes."""
         link.tail = tail
-        if tail[:1] not in b"+-:_#,($>" or len(tail) > MAX_LINE:
+        if not begins_line(tail):
             self._drop(link, link.unexpected(tail[:40], " without an end of line"))
 
     def _push(self, link: Link, came: bytes, start: int) -> int:
-        """Record a push; return where it ends, or `start` if it is not complete or the link was dropped.
-
-        The parser does not read pushes, because it trusts the lengths in them.
-        """
-        what = ", an unknown push"
-        found = _PUSH.match(came, start)
-        if found is None:
-            rest = came[start:]
-            if _PUSH_BEGINS.startswith(rest) or (rest.startswith(_PUSH_BEGINS) and len(rest) < _PUSH_BEGINS_BY):
-                return start
-        elif link.pushes <= 0:
-            what = ", more pushes than expected"
-        elif found[1] is None:
+        """Record a push; return where it ends, or `start` if it is not complete or the link was dropped."""
+        found = read_push(came, start)
+        if found is None or (found[0] > start and link.pushes <= 0):
+            what = ", an unknown push" if found is None else ", more pushes than expected"
+            self._drop(link, link.unexpected(came[start : start + 40], what))
+            return start
+        end, key = found
+        if end > start:
             link.pushes -= 1
             # One entry for several flushes in a row is enough, because it wakes every watcher.
-            if self.changed[-1:] != [(link.index, None)]:
-                self.changed.append((link.index, None))
-            if link.monitor is None:
-                return found.end()
-            self._drop(link, link.monitor.flushed(self.clock.now()))
-            return start
-        elif int(found[1]) <= MAX_BYTES + MAX_SUFFIX:
-            end = found.end() + int(found[1])
-            if len(came) < end + 2:
+            if key is not None or self.changed[-1:] != [(link.index, None)]:
+                self.changed.append((link.index, key))
+            if key is None and link.monitor is not None:
+                self._drop(link, link.monitor.flushed(self.clock.now()))
                 return start
-            if came[end : end + 2] == b"\r\n":
-                link.pushes -= 1
-                self.changed.append((link.index, came[found.end() : end]))
-                return end + 2
-        self._drop(link, link.unexpected(came[start : start + 40], what))
-        return start
+        return end
 
     def _parse(self, link: Link, line: bytes) -> Any:
-        """Parse a reply of one line. Return any other line as a bytearray, which is never a vote."""
-        if not line.startswith(_ONE_LINE):
-            return bytearray(line[:20])
         try:
-            link.reader.feed(line + b"\n")
-            reply = link.reader.gets()
-        # hiredis.ProtocolError, and any other exception of a parser.
+            return parse_line(link.reader, line)
         except Exception as error:
             self._drop(link, error)
-            return _NOTHING
-        return bytearray(line[:20]) if reply is _NOTHING else reply
+            return NOTHING
 
     def _count(self, link: Link, reply: Any) -> bool:
         """Count one reply for the oldest ballot of the link; return False if the link is down afterwards."""

@@ -7,6 +7,7 @@ from redlatch._c.votes.commands cimport Command
 from redlatch._c.votes.units cimport Clock
 from redlatch._c.wire.engine.link cimport Link
 from redlatch._c.wire.engine.net cimport Wires
+from redlatch._c.wire.engine.replies cimport begins_line, parse_line, read_push
 from redlatch._c.wire.engine.silence cimport Silence
 
 
@@ -105,6 +106,7 @@ cdef class Fleet:
     cdef _feed(self, Link link, data)
     cdef _keep_tail(self, Link link, bytes tail)
 
+    @cython.locals(end=Py_ssize_t)
     cdef Py_ssize_t _push(self, Link link, bytes came, Py_ssize_t start) except -1
     cdef _parse(self, Link link, bytes line)
 
