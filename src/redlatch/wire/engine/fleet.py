@@ -132,6 +132,8 @@ class Fleet:
         self._lines = USUAL
         self._note = Note()
 
+    # --- commands out ------------------------------------------------------------------------------
+
     def submit(self, ballot: Ballot) -> None:
         """Stage the command of a ballot on every link that it asks.
 
@@ -210,6 +212,44 @@ class Fleet:
             self._resume_held()
             self.flush()
 
+    def _announce(self, link: Link, command: Command) -> None:
+        """Make the master track the key of the question that follows, so that it pushes a change of that key."""
+        if command.meaning in (NO, TRACKED) and link.traits.tracking:
+            link.pushes += 1
+            self.wires.stage(link.index, self._note.payload(link.dialect))
+            link.pending.append(self.ballot_of(self._note))
+
+    def _send_on(self, link: Link, ballot: Ballot) -> None:
+        self._announce(link, ballot.command)
+        self.wires.stage(link.index, ballot.command.payload(link.dialect))
+        link.pending.append(ballot)
+
+    def _full(self, link: Link) -> bool:
+        # As `Link.owing`, without a call.
+        owing = len(link.pending) - link.head
+        return owing > self.max_pending or self.wires.unsent(link.index) > self.max_unsent
+
+    def _stalled(self, link: Link) -> bool:
+        """Return whether a link above its limit answers too few commands, or has reached the hard limit."""
+        came, now, owing = link.cut + link.head, self.clock.now(), link.owing()
+        if came >= link.full_at:
+            link.full_at, link.full_ns = came + min(owing, max(1, self.max_pending // LEAST_SHARE)), now
+        stopped = now - link.full_ns >= self.stall_ns
+        return bool(stopped or owing > self.most_pending or self.wires.unsent(link.index) > self.most_unsent)
+
+    def ballot_of(self, command: Command) -> Ballot:
+        """Return a ballot for a command that has no waiter."""
+        return Ballot(command, self.size, self.quorum)
+
+    def fail_unsubmitted(self, ballot: Ballot) -> None:
+        """Count all missing votes as failed, after an exception in `submit`. The submitter then tries again."""
+        if not ballot.decided:
+            self._fail_missing(ballot, ConnectionAbortedError("interrupted before the command was sent"))
+        if ballot.behind is not None:
+            self.fail_unsubmitted(ballot.behind)
+
+    # --- replies in --------------------------------------------------------------------------------
+
     def pump(self, timeout_ns: int) -> None:
         """Wait for replies for at most `timeout_ns` nanoseconds and count them."""
         self.recover()
@@ -229,12 +269,6 @@ class Fleet:
         if self.stirs_held:
             self._resume_held()
 
-    def hurry(self) -> None:
-        """Suspect masters that have been silent for too long. Event-loop drivers call this; `pump` does it itself."""
-        self._begin()
-        self._suspect(self.clock.now())
-        self._end()
-
     def receive(self, index: int) -> None:
         """Count the replies that link `index` has now. Event-loop drivers call this when its socket is readable."""
         self._begin()
@@ -244,394 +278,6 @@ class Fleet:
         self.torn = False
         if self.stirs_held:
             self._resume_held()
-
-    def adopt(self, index: int, sock: Any, traits: Any, dialect: int, monitor: Any = None) -> None:
-        """Take over a connection after its handshake; stage the releases that the link owes, then the parked commands.
-
-        Args:
-            sock: the connected, non-blocking socket.
-            traits: the results of the handshake.
-            monitor: the guard's monitor of the master. None if the fleet is not guarded; in a guarded fleet, the link
-                then never votes on a ttl. Its `pulse` returns the arguments of the pulse, and `horizon_ms` is the
-                horizon that the handshake has read. Its `answered` takes the replies and its `flushed` takes flushes;
-                both return why the link must be closed, or None.
-        """
-        link = self.links[index]
-        self._begin()
-        self.wires.attach(index, sock)
-        link.tail = b""
-        link.reader = Reader(notEnoughData=NOTHING, replyError=traits.reply_error)
-        link.traits = traits
-        link.pushes = PUSHES_AHEAD
-        link.adopted_ns = self.clock.now()
-        link.monitor = monitor
-        self._observe(link, monitor)
-        self.silence.trust(link)
-        link.dialect = dialect
-        link.full_from = -1
-        link.up, link.dialling = True, False
-        waited = self._send_owed(link) if link.owed else ()
-        # Cleared only now: an interrupt may make the link send a release twice, but never lose one.
-        link.owed = {}
-        while link.parked:
-            if link.parked[0] not in waited:
-                self._send_late(link, link.parked[0])
-            link.parked.popleft()
-        # Many commands may have waited for the connection. The master has not stopped because of that.
-        link.full_at = -1
-        if monitor is not None:
-            self._raise(link, link.pulse.wanted_ms)
-        self._survey()
-        self._end()
-
-    def _send_owed(self, link: Link) -> set[Ballot]:
-        """Send the releases that a link owes; return the parked ballots that take the answers of some of them.
-
-        Any other answer reaches no caller. Unless it is a "no", the "no" to a later copy may be the work of this one.
-        """
-        parked = {ballot.command: ballot for ballot in link.parked if ballot.command.releases}
-        waited: set[Ballot] = set()
-        for owed in link.owed.values():
-            command = owed.command
-            if owed.released_lock is not None:
-                self._send_late(link, owed)
-            elif command in parked:
-                waited.add(parked[command])
-                self._send_late(link, parked[command])
-            else:
-                self._send_late(link, self.ballot_of(command))
-        return waited
-
-    def _send_late(self, link: Link, ballot: Ballot) -> None:
-        """Send a ballot that has waited for the connection. A release records this: its caller may no longer wait."""
-        if ballot.command.releases:
-            bit = 1 << link.index
-            ballot.unsent = ballot.unsent & ~bit | ~ballot.command.tried & bit
-            ballot.command.tried |= bit
-        self._send_on(link, ballot)
-
-    def _observe(self, link: Link, monitor: Any) -> None:
-        """Begin to send pulses on a new connection. Without a monitor it never votes on a ttl in a guarded fleet."""
-        if monitor is None:
-            link.horizon_ms, link.refused_ns = 0, UNBOUNDED
-            return
-        now = self.clock.now()
-        link.pulse = Pulse(*monitor.pulse())
-        link.horizon_ms, link.raised_ns, link.raising = monitor.horizon_ms, now, None
-        link.refused_ns = min(link.refused_ns, now)
-        # The next command that acquires or extends sends a pulse, which renews the ttl of the marker.
-        self.pulse_ns = min(self.pulse_ns, now)
-
-    def fail(self, index: int, cause: BaseException) -> None:
-        """Record that dialling link `index` failed with `cause`. From now on the link votes "failed" at once."""
-        link = self.links[index]
-        self._begin()
-        link.cause = cause
-        self._unpark(link)
-        self._survey()
-        self._end()
-
-    def replace(self, addresses: list[str], quorum: int, cause: BaseException) -> None:
-        """Switch to other masters. All commands under way fail, including those that were made before and come later.
-
-        Args:
-            addresses, quorum: those of the new masters, of which none is connected.
-            cause: why the votes of the old masters do not count any more.
-        """
-        self._begin()
-        for link in self.links:
-            self._drop(link, cause)
-            link.cause = cause
-            self._unpark(link)
-        for ballot in list(self.held):
-            if not ballot.decided:
-                self._fail_missing(ballot, cause)
-            del self.held[ballot]
-        self.links = [Link(index, address) for index, address in enumerate(addresses)]
-        self.size, self.quorum = len(addresses), quorum
-        self.silence = Silence(self.links, self.clock)
-        self.replaced_ns = self.clock.now()
-        self._survey()
-        self._end()
-
-    def drop(self, index: int, cause: BaseException) -> None:
-        """Close link `index`, because its master was replaced. The driver has it dialled again."""
-        self._begin()
-        self._drop(self.links[index], cause)
-        self._end()
-
-    def look(self) -> None:
-        """Send a pulse on every link, because the horizons of the masters are needed now."""
-        self._begin()
-        self._pulse(self.clock.now())
-        self.staged = True
-        self.torn = False
-
-    def _begin(self) -> None:
-        """Begin an operation. First repair an earlier operation that an interrupt left half done."""
-        if self.torn or self.wires.taken:
-            self.recover()
-        self.torn = True
-
-    def _end(self) -> None:
-        """End an operation; then submit held ballots again."""
-        self.torn = False
-        if self.stirs_held:
-            self._resume_held()
-
-    def recover(self) -> None:
-        """Close every connection if an exception left an operation half done."""
-        if self.torn or self.wires.taken:
-            for link in self.links:
-                # A link with a socket that is not up was interrupted in `adopt`.
-                link.up = link.up or self.wires.fileno(link.index) >= 0
-                if link.up:
-                    self._drop(link, ConnectionAbortedError("interrupted during an operation; the link was closed"))
-            self.wires.taken = False
-            self._survey()
-            self.torn = False
-
-    def fail_unsubmitted(self, ballot: Ballot) -> None:
-        """Count all missing votes as failed, after an exception in `submit`. The submitter then tries again."""
-        if not ballot.decided:
-            self._fail_missing(ballot, ConnectionAbortedError("interrupted before the command was sent"))
-        if ballot.behind is not None:
-            self.fail_unsubmitted(ballot.behind)
-
-    def _fail_missing(self, ballot: Ballot, cause: BaseException) -> None:
-        asked = [link.index for link in self.links if ballot.asked >> link.index & 1]
-        ballot.causes = dict.fromkeys(asked, cause) | (ballot.causes or {})
-        ballot.failed += ballot.missing()
-        self._decide(ballot)
-
-    def quorum_pushes(self) -> bool:
-        """Return whether a quorum of masters is connected and pushes changes of keys."""
-        return bool(sum([link.up and link.traits.tracking for link in self.links]) >= self.quorum)
-
-    def unanswered(self) -> bool:
-        for link in self.links:
-            if link.owing():
-                return True
-        return False
-
-    def owing(self) -> int:
-        """Count the releases without a reply on links that have a socket.
-
-        The garbage collector may close the sockets of a forgotten client before `await_answers` runs.
-        """
-        links = [link for link in self.links if self.wires.fileno(link.index) >= 0]
-        return sum([ballot.command.releases for link in links for ballot in link.pending[link.head :]])
-
-    def await_answers(self, until_ns: int) -> None:
-        """Wait until every release is answered, or until `until_ns`. For a client that ends without being closed.
-
-        If a socket is closed with unread bytes, the system resets the connection. The server then loses the commands
-        that it has not read.
-        """
-        self.flush()
-        while self.owing() and (left := until_ns - self.clock.now()) > 0:
-            self.pump(left)
-            # A reply has asked for the text of a script.
-            if self.staged:
-                self.flush()
-
-    def abandon(self) -> None:
-        """Undo every undecided command. For a client that is closed while calls are under way."""
-        undone: dict[tuple[bytes, bytes], Command] = {}
-        for link in self.links:
-            for ballot in [*link.pending[link.head :], *link.parked]:
-                command = None if ballot.decided else ballot.command.undo()
-                if command is not None:
-                    undone[command.key, command.token] = command
-                    ballot.withdraw()
-                    # Wakes its caller, who may have more to undo.
-                    self._decide(ballot)
-        for held in list(self.held):
-            held.withdraw()
-            del self.held[held]
-        for command in undone.values():
-            self.submit(self.ballot_of(command))
-        self.flush()
-
-    def record_silent(self, ballot: Ballot) -> None:
-        """Record the masters that have not answered a ballot in time. Any thread may call this: it only reads."""
-        if ballot in self.held:
-            ttl_ms = ballot.command.ttl_ms
-            silent = [link.index for link in self.links if not stores(link, ttl_ms)]
-        else:
-            silent = [link.index for link in self.links if link.waits_for(ballot)]
-        # A ballot that was held has left no command on a link, so a second call finds nothing.
-        ballot.silent = tuple(silent) or ballot.silent
-
-    def ballot_of(self, command: Command) -> Ballot:
-        """Return a ballot for a command that has no waiter."""
-        return Ballot(command, self.size, self.quorum)
-
-    def _suspect(self, now_ns: int) -> None:
-        """Suspect masters that are silent; then decide the ballots that lack only suspected masters."""
-        if self.silence.due_ns <= now_ns:
-            for ballot in self.silence.suspect(now_ns):
-                self._tally(ballot)
-            self.stirs_held = bool(self.held)
-        self.silence.forget(now_ns)
-
-    def _full(self, link: Link) -> bool:
-        # As `Link.owing`, without a call.
-        owing = len(link.pending) - link.head
-        return owing > self.max_pending or self.wires.unsent(link.index) > self.max_unsent
-
-    def _stalled(self, link: Link) -> bool:
-        """Return whether a link above its limit answers too few commands, or has reached the hard limit."""
-        came, now, owing = link.cut + link.head, self.clock.now(), link.owing()
-        if came >= link.full_at:
-            link.full_at, link.full_ns = came + min(owing, max(1, self.max_pending // LEAST_SHARE)), now
-        stopped = now - link.full_ns >= self.stall_ns
-        return bool(stopped or owing > self.most_pending or self.wires.unsent(link.index) > self.most_unsent)
-
-    def _pulse(self, now_ns: int) -> None:
-        """Send a pulse on every link that has a monitor. The next one is due in a second."""
-        self.pulse_ns = now_ns + SECOND
-        for link in self.links:
-            if link.up and link.monitor is not None:
-                ballot = self.ballot_of(link.pulse)
-                ballot.until_ns = now_ns
-                self._send_on(link, ballot)
-
-    def _beat(self, link: Link, ballot: Ballot, server_us: int, horizon_ms: int) -> bool:
-        """Give the reply to a pulse to the monitor; return False if the monitor made the link close."""
-        now = self.clock.now()
-        pulse: Any = ballot.command
-        wanted_ms = pulse.wanted_ms
-        cause = link.monitor.answered(ballot.until_ns, now, server_us, horizon_ms)
-        if cause is None and horizon_ms < wanted_ms:
-            cause = link.unexpected(horizon_ms, ", a horizon lower than the one that it was to store")
-        if cause is not None:
-            self._drop(link, cause)
-            return False
-        if link.raising is ballot:
-            link.raising = None
-            self.stirs_held = bool(self.held)
-        # A horizon that another client has raised changes nothing here while ours is enough.
-        if link.horizon_ms < wanted_ms:
-            link.horizon_ms, link.raised_ns = horizon_ms, now
-            self._survey()
-        return True
-
-    # --- horizons (see `horizon`) ------------------------------------------------------------------------------
-
-    def _raise(self, link: Link, ttl_ms: int) -> None:
-        """Send a pulse that asks a master to store a ttl, unless it has, must not, or one is under way."""
-        if link.horizon_ms >= ttl_ms or (link.raising is not None and link.pulse.wanted_ms >= ttl_ms):
-            return
-        if refusal(link, ttl_ms) is not None:
-            return
-        key, identity, _ = link.monitor.pulse()
-        link.pulse = Pulse(key, identity, ttl_ms)
-        link.raising = ballot = self.ballot_of(link.pulse)
-        ballot.until_ns = self.clock.now()
-        self._send_on(link, ballot)
-        self.staged = True
-
-    def _survey(self) -> None:
-        """Compute what all connected links cover."""
-        if self.guarded:
-            up = [link for link in self.links if link.up]
-            self.horizon_ms = min([link.horizon_ms for link in up]) if len(up) >= self.quorum else 0
-            self.raised_ns = max([link.raised_ns for link in up], default=-1)
-            self.stirs_held = bool(self.held)
-
-    def _holds(self, ballot: Ballot) -> bool:
-        """Hold a ballot while links may soon cover its ttl; fail it if too few can. Return whether it is held."""
-        command = ballot.command
-        if command.since_ns <= self.replaced_ns:
-            # It may need the votes of another number of masters.
-            self._fail_missing(ballot, ConnectionAbortedError("the client went over to other masters meanwhile"))
-            return False
-        # The first part of the attempt has left, so it is too late to wait for further links.
-        if ballot.asked != -1 and not ballot.lone():
-            return False
-        now = self.clock.now()
-        if self._awaits_horizons(ballot, now):
-            self.held[ballot] = None
-            return True
-        # The ttl that the links have stored until now counts.
-        command.since_ns = now
-        # A link that was made since the attempt began has sent no pulse, and only a pulse renews the life of a marker.
-        if now >= self.pulse_ns:
-            self._pulse(now)
-        return False
-
-    def _awaits_horizons(self, ballot: Ballot, now_ns: int) -> bool:
-        """Raise the horizons that a ballot needs; return whether it waits for some of them."""
-        command = ballot.command
-        found = coverage(self.links, command.ttl_ms, command.since_ns)
-        for link in found.coming:
-            if link.up:
-                self._raise(link, command.ttl_ms)
-        if len(found.ready) >= self.quorum:
-            late = [link for link in found.coming if link.up and link.raising is not None and not link.suspected]
-            for link in late:
-                self.silence.watch(link.raising, link, now_ns)
-            return bool(late)
-        if len(found.ready) + len(found.coming) >= self.quorum:
-            return True
-        for link in () if ballot.lone() else found.lost:
-            self._failed(link, ballot, uncovered(link, command))
-        return False
-
-    def _covering(self, ballot: Ballot) -> int:
-        """Return a bit mask of the links that may vote on the ttl of a ballot; count failed votes for the others."""
-        command = ballot.command
-        asked = 0
-        for link in () if ballot.decided else self.links:
-            if ballot.asked >> link.index & 1:
-                if covers(link, command.ttl_ms, command.since_ns):
-                    asked |= 1 << link.index
-                elif link.up:
-                    self._send_on(link, self._copy_uncovered(link, ballot))
-                else:
-                    self._park(link, ballot)
-        return asked
-
-    def _copy_uncovered(self, link: Link, ballot: Ballot) -> Ballot:
-        """Count a failed vote for a link that does not cover a ttl; return a ballot for its vote, which does not count.
-
-        The key keeps others out there, too, and its vote may count when the lock is extended.
-        """
-        self._failed(link, ballot, uncovered(link, ballot.command))
-        return self.ballot_of(ballot.command)
-
-    def _resume_held(self) -> None:
-        """Submit the held ballots again; those that still lack a quorum stay. The caller must flush."""
-        self.stirs_held = False
-        now = self.clock.now()
-        for ballot in list(self.held):
-            if 0 < ballot.until_ns <= now and not ballot.decided:
-                self.record_silent(ballot)
-            # An interrupt after this line loses the ballot, and its submitter waits until its time is over. Otherwise
-            # the ballot might be sent twice, and one master might have two votes.
-            del self.held[ballot]
-            if not ballot.decided and not 0 < ballot.until_ns <= now:
-                self.submit(ballot)
-        self.staged = True
-
-    def _withdraw_held(self, release: Command) -> None:
-        """Forget the held ballots with the key and the token of a release: they must not be sent after it."""
-        for ballot in list(self.held):
-            if ballot.command.token == release.token and ballot.command.key == release.key:
-                del self.held[ballot]
-
-    def _announce(self, link: Link, command: Command) -> None:
-        """Make the master track the key of the question that follows, so that it pushes a change of that key."""
-        if command.meaning in (NO, TRACKED) and link.traits.tracking:
-            link.pushes += 1
-            self.wires.stage(link.index, self._note.payload(link.dialect))
-            link.pending.append(self.ballot_of(self._note))
-
-    def _send_on(self, link: Link, ballot: Ballot) -> None:
-        self._announce(link, ballot.command)
-        self.wires.stage(link.index, ballot.command.payload(link.dialect))
-        link.pending.append(ballot)
 
     def _take(self, link: Link, data: Any) -> None:
         """Count the received bytes of a link, or drop it for the exception that broke it."""
@@ -783,11 +429,6 @@ class Fleet:
         if ballot.command.meaning == LACKS and ballot.decided:
             self._repair(link, ballot)
 
-    def _stir(self, link: Link, ballot: Ballot) -> None:
-        """Report the change by a resent script. A server pushes no invalidation for changes by our own connection."""
-        if ballot.resent >> link.index & 1 and link.up and ballot not in link.pending[link.head :]:
-            self.changed.append((link.index, ballot.command.key))
-
     def _refused(self, link: Link, ballot: Ballot, error: Exception) -> None:
         """Count an error reply as a failed vote. If the script was missing, send its full text instead."""
         bit = 1 << link.index
@@ -819,6 +460,13 @@ class Fleet:
             self._drop(link, error)
         self._failed(link, ballot, error)
 
+    def _stir(self, link: Link, ballot: Ballot) -> None:
+        """Report the change by a resent script. A server pushes no invalidation for changes by our own connection."""
+        if ballot.resent >> link.index & 1 and link.up and ballot not in link.pending[link.head :]:
+            self.changed.append((link.index, ballot.command.key))
+
+    # --- votes -------------------------------------------------------------------------------------
+
     def _failed(self, link: Link, ballot: Ballot, cause: Any) -> None:
         if ballot.causes is None:
             ballot.causes = {}
@@ -826,23 +474,11 @@ class Fleet:
         ballot.failed += 1
         self._tally(ballot)
 
-    def _unpark(self, link: Link) -> None:
-        """Stop parking ballots for a link; count its vote on the parked ones as failed."""
-        link.dialling = False
-        self.silence.trust(link)
-        while link.parked:
-            self._fail_unsent(link, link.parked[0])
-            link.parked.popleft()
-
-    def _fail_unsent(self, link: Link, ballot: Ballot) -> None:
-        """Count a failed vote for a link that was sent nothing; keep a release if its master may hold the key."""
-        command = ballot.command
-        ballot.unsent |= 1 << link.index
-        if command.releases and command.since_ns <= link.lost_ns:
-            link.owe(ballot, self.max_owed)
-            if ballot.released_lock is not None:
-                return
-        self._failed(link, ballot, link.cause)
+    def _fail_missing(self, ballot: Ballot, cause: BaseException) -> None:
+        asked = [link.index for link in self.links if ballot.asked >> link.index & 1]
+        ballot.causes = dict.fromkeys(asked, cause) | (ballot.causes or {})
+        ballot.failed += ballot.missing()
+        self._decide(ballot)
 
     def _tally(self, ballot: Ballot) -> None:
         if ballot.decided:
@@ -883,6 +519,287 @@ class Fleet:
             self._send_on(link, again)
             self.staged = True
 
+    def record_silent(self, ballot: Ballot) -> None:
+        """Record the masters that have not answered a ballot in time. Any thread may call this: it only reads."""
+        if ballot in self.held:
+            ttl_ms = ballot.command.ttl_ms
+            silent = [link.index for link in self.links if not stores(link, ttl_ms)]
+        else:
+            silent = [link.index for link in self.links if link.waits_for(ballot)]
+        # A ballot that was held has left no command on a link, so a second call finds nothing.
+        ballot.silent = tuple(silent) or ballot.silent
+
+    def hurry(self) -> None:
+        """Suspect masters that have been silent for too long. Event-loop drivers call this; `pump` does it itself."""
+        self._begin()
+        self._suspect(self.clock.now())
+        self._end()
+
+    def _suspect(self, now_ns: int) -> None:
+        """Suspect masters that are silent; then decide the ballots that lack only suspected masters."""
+        if self.silence.due_ns <= now_ns:
+            for ballot in self.silence.suspect(now_ns):
+                self._tally(ballot)
+            self.stirs_held = bool(self.held)
+        self.silence.forget(now_ns)
+
+    # --- pulses and horizons (see `horizon`) -------------------------------------------------------
+
+    def look(self) -> None:
+        """Send a pulse on every link, because the horizons of the masters are needed now."""
+        self._begin()
+        self._pulse(self.clock.now())
+        self.staged = True
+        self.torn = False
+
+    def _pulse(self, now_ns: int) -> None:
+        """Send a pulse on every link that has a monitor. The next one is due in a second."""
+        self.pulse_ns = now_ns + SECOND
+        for link in self.links:
+            if link.up and link.monitor is not None:
+                ballot = self.ballot_of(link.pulse)
+                ballot.until_ns = now_ns
+                self._send_on(link, ballot)
+
+    def _beat(self, link: Link, ballot: Ballot, server_us: int, horizon_ms: int) -> bool:
+        """Give the reply to a pulse to the monitor; return False if the monitor made the link close."""
+        now = self.clock.now()
+        pulse: Any = ballot.command
+        wanted_ms = pulse.wanted_ms
+        cause = link.monitor.answered(ballot.until_ns, now, server_us, horizon_ms)
+        if cause is None and horizon_ms < wanted_ms:
+            cause = link.unexpected(horizon_ms, ", a horizon lower than the one that it was to store")
+        if cause is not None:
+            self._drop(link, cause)
+            return False
+        if link.raising is ballot:
+            link.raising = None
+            self.stirs_held = bool(self.held)
+        # A horizon that another client has raised changes nothing here while ours is enough.
+        if link.horizon_ms < wanted_ms:
+            link.horizon_ms, link.raised_ns = horizon_ms, now
+            self._survey()
+        return True
+
+    def _observe(self, link: Link, monitor: Any) -> None:
+        """Begin to send pulses on a new connection. Without a monitor it never votes on a ttl in a guarded fleet."""
+        if monitor is None:
+            link.horizon_ms, link.refused_ns = 0, UNBOUNDED
+            return
+        now = self.clock.now()
+        link.pulse = Pulse(*monitor.pulse())
+        link.horizon_ms, link.raised_ns, link.raising = monitor.horizon_ms, now, None
+        link.refused_ns = min(link.refused_ns, now)
+        # The next command that acquires or extends sends a pulse, which renews the ttl of the marker.
+        self.pulse_ns = min(self.pulse_ns, now)
+
+    def _raise(self, link: Link, ttl_ms: int) -> None:
+        """Send a pulse that asks a master to store a ttl, unless it has, must not, or one is under way."""
+        if link.horizon_ms >= ttl_ms or (link.raising is not None and link.pulse.wanted_ms >= ttl_ms):
+            return
+        if refusal(link, ttl_ms) is not None:
+            return
+        key, identity, _ = link.monitor.pulse()
+        link.pulse = Pulse(key, identity, ttl_ms)
+        link.raising = ballot = self.ballot_of(link.pulse)
+        ballot.until_ns = self.clock.now()
+        self._send_on(link, ballot)
+        self.staged = True
+
+    def _survey(self) -> None:
+        """Compute what all connected links cover."""
+        if self.guarded:
+            up = [link for link in self.links if link.up]
+            self.horizon_ms = min([link.horizon_ms for link in up]) if len(up) >= self.quorum else 0
+            self.raised_ns = max([link.raised_ns for link in up], default=-1)
+            self.stirs_held = bool(self.held)
+
+    def _holds(self, ballot: Ballot) -> bool:
+        """Hold a ballot while links may soon cover its ttl; fail it if too few can. Return whether it is held."""
+        command = ballot.command
+        if command.since_ns <= self.replaced_ns:
+            # It may need the votes of another number of masters.
+            self._fail_missing(ballot, ConnectionAbortedError("the client went over to other masters meanwhile"))
+            return False
+        # The first part of the attempt has left, so it is too late to wait for further links.
+        if ballot.asked != -1 and not ballot.lone():
+            return False
+        now = self.clock.now()
+        if self._awaits_horizons(ballot, now):
+            self.held[ballot] = None
+            return True
+        # The ttl that the links have stored until now counts.
+        command.since_ns = now
+        # A link that was made since the attempt began has sent no pulse, and only a pulse renews the life of a marker.
+        if now >= self.pulse_ns:
+            self._pulse(now)
+        return False
+
+    def _awaits_horizons(self, ballot: Ballot, now_ns: int) -> bool:
+        """Raise the horizons that a ballot needs; return whether it waits for some of them."""
+        command = ballot.command
+        found = coverage(self.links, command.ttl_ms, command.since_ns)
+        for link in found.coming:
+            if link.up:
+                self._raise(link, command.ttl_ms)
+        if len(found.ready) >= self.quorum:
+            late = [link for link in found.coming if link.up and link.raising is not None and not link.suspected]
+            for link in late:
+                self.silence.watch(link.raising, link, now_ns)
+            return bool(late)
+        if len(found.ready) + len(found.coming) >= self.quorum:
+            return True
+        for link in () if ballot.lone() else found.lost:
+            self._failed(link, ballot, uncovered(link, command))
+        return False
+
+    def _covering(self, ballot: Ballot) -> int:
+        """Return a bit mask of the links that may vote on the ttl of a ballot; count failed votes for the others."""
+        command = ballot.command
+        asked = 0
+        for link in () if ballot.decided else self.links:
+            if ballot.asked >> link.index & 1:
+                if covers(link, command.ttl_ms, command.since_ns):
+                    asked |= 1 << link.index
+                elif link.up:
+                    self._send_on(link, self._copy_uncovered(link, ballot))
+                else:
+                    self._park(link, ballot)
+        return asked
+
+    def _copy_uncovered(self, link: Link, ballot: Ballot) -> Ballot:
+        """Count a failed vote for a link that does not cover a ttl; return a ballot for its vote, which does not count.
+
+        The key keeps others out there, too, and its vote may count when the lock is extended.
+        """
+        self._failed(link, ballot, uncovered(link, ballot.command))
+        return self.ballot_of(ballot.command)
+
+    def _resume_held(self) -> None:
+        """Submit the held ballots again; those that still lack a quorum stay. The caller must flush."""
+        self.stirs_held = False
+        now = self.clock.now()
+        for ballot in list(self.held):
+            if 0 < ballot.until_ns <= now and not ballot.decided:
+                self.record_silent(ballot)
+            # An interrupt after this line loses the ballot, and its submitter waits until its time is over. Otherwise
+            # the ballot might be sent twice, and one master might have two votes.
+            del self.held[ballot]
+            if not ballot.decided and not 0 < ballot.until_ns <= now:
+                self.submit(ballot)
+        self.staged = True
+
+    def _withdraw_held(self, release: Command) -> None:
+        """Forget the held ballots with the key and the token of a release: they must not be sent after it."""
+        for ballot in list(self.held):
+            if ballot.command.token == release.token and ballot.command.key == release.key:
+                del self.held[ballot]
+
+    # --- connections -------------------------------------------------------------------------------
+
+    def adopt(self, index: int, sock: Any, traits: Any, dialect: int, monitor: Any = None) -> None:
+        """Take over a connection after its handshake; stage the releases that the link owes, then the parked commands.
+
+        Args:
+            sock: the connected, non-blocking socket.
+            traits: the results of the handshake.
+            monitor: the guard's monitor of the master. None if the fleet is not guarded; in a guarded fleet, the link
+                then never votes on a ttl. Its `pulse` returns the arguments of the pulse, and `horizon_ms` is the
+                horizon that the handshake has read. Its `answered` takes the replies and its `flushed` takes flushes;
+                both return why the link must be closed, or None.
+        """
+        link = self.links[index]
+        self._begin()
+        self.wires.attach(index, sock)
+        link.tail = b""
+        link.reader = Reader(notEnoughData=NOTHING, replyError=traits.reply_error)
+        link.traits = traits
+        link.pushes = PUSHES_AHEAD
+        link.adopted_ns = self.clock.now()
+        link.monitor = monitor
+        self._observe(link, monitor)
+        self.silence.trust(link)
+        link.dialect = dialect
+        link.full_from = -1
+        link.up, link.dialling = True, False
+        waited = self._send_owed(link) if link.owed else ()
+        # Cleared only now: an interrupt may make the link send a release twice, but never lose one.
+        link.owed = {}
+        while link.parked:
+            if link.parked[0] not in waited:
+                self._send_late(link, link.parked[0])
+            link.parked.popleft()
+        # Many commands may have waited for the connection. The master has not stopped because of that.
+        link.full_at = -1
+        if monitor is not None:
+            self._raise(link, link.pulse.wanted_ms)
+        self._survey()
+        self._end()
+
+    def _send_owed(self, link: Link) -> set[Ballot]:
+        """Send the releases that a link owes; return the parked ballots that take the answers of some of them.
+
+        Any other answer reaches no caller. Unless it is a "no", the "no" to a later copy may be the work of this one.
+        """
+        parked = {ballot.command: ballot for ballot in link.parked if ballot.command.releases}
+        waited: set[Ballot] = set()
+        for owed in link.owed.values():
+            command = owed.command
+            if owed.released_lock is not None:
+                self._send_late(link, owed)
+            elif command in parked:
+                waited.add(parked[command])
+                self._send_late(link, parked[command])
+            else:
+                self._send_late(link, self.ballot_of(command))
+        return waited
+
+    def _send_late(self, link: Link, ballot: Ballot) -> None:
+        """Send a ballot that has waited for the connection. A release records this: its caller may no longer wait."""
+        if ballot.command.releases:
+            bit = 1 << link.index
+            ballot.unsent = ballot.unsent & ~bit | ~ballot.command.tried & bit
+            ballot.command.tried |= bit
+        self._send_on(link, ballot)
+
+    def fail(self, index: int, cause: BaseException) -> None:
+        """Record that dialling link `index` failed with `cause`. From now on the link votes "failed" at once."""
+        link = self.links[index]
+        self._begin()
+        link.cause = cause
+        self._unpark(link)
+        self._survey()
+        self._end()
+
+    def replace(self, addresses: list[str], quorum: int, cause: BaseException) -> None:
+        """Switch to other masters. All commands under way fail, including those that were made before and come later.
+
+        Args:
+            addresses, quorum: those of the new masters, of which none is connected.
+            cause: why the votes of the old masters do not count any more.
+        """
+        self._begin()
+        for link in self.links:
+            self._drop(link, cause)
+            link.cause = cause
+            self._unpark(link)
+        for ballot in list(self.held):
+            if not ballot.decided:
+                self._fail_missing(ballot, cause)
+            del self.held[ballot]
+        self.links = [Link(index, address) for index, address in enumerate(addresses)]
+        self.size, self.quorum = len(addresses), quorum
+        self.silence = Silence(self.links, self.clock)
+        self.replaced_ns = self.clock.now()
+        self._survey()
+        self._end()
+
+    def drop(self, index: int, cause: BaseException) -> None:
+        """Close link `index`, because its master was replaced. The driver has it dialled again."""
+        self._begin()
+        self._drop(self.links[index], cause)
+        self._end()
+
     def _drop(self, link: Link, cause: BaseException) -> None:
         """Close the link. Count its unanswered commands as failed votes and keep its releases."""
         if not link.up:
@@ -905,3 +822,96 @@ class Fleet:
         # Last: until this line, an interrupted drop starts again from the beginning.
         link.up = False
         self._survey()
+
+    def _unpark(self, link: Link) -> None:
+        """Stop parking ballots for a link; count its vote on the parked ones as failed."""
+        link.dialling = False
+        self.silence.trust(link)
+        while link.parked:
+            self._fail_unsent(link, link.parked[0])
+            link.parked.popleft()
+
+    def _fail_unsent(self, link: Link, ballot: Ballot) -> None:
+        """Count a failed vote for a link that was sent nothing; keep a release if its master may hold the key."""
+        command = ballot.command
+        ballot.unsent |= 1 << link.index
+        if command.releases and command.since_ns <= link.lost_ns:
+            link.owe(ballot, self.max_owed)
+            if ballot.released_lock is not None:
+                return
+        self._failed(link, ballot, link.cause)
+
+    def quorum_pushes(self) -> bool:
+        """Return whether a quorum of masters is connected and pushes changes of keys."""
+        return bool(sum([link.up and link.traits.tracking for link in self.links]) >= self.quorum)
+
+    # --- interrupts, and the end of a client -------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Begin an operation. First repair an earlier operation that an interrupt left half done."""
+        if self.torn or self.wires.taken:
+            self.recover()
+        self.torn = True
+
+    def _end(self) -> None:
+        """End an operation; then submit held ballots again."""
+        self.torn = False
+        if self.stirs_held:
+            self._resume_held()
+
+    def recover(self) -> None:
+        """Close every connection if an exception left an operation half done."""
+        if self.torn or self.wires.taken:
+            for link in self.links:
+                # A link with a socket that is not up was interrupted in `adopt`.
+                link.up = link.up or self.wires.fileno(link.index) >= 0
+                if link.up:
+                    self._drop(link, ConnectionAbortedError("interrupted during an operation; the link was closed"))
+            self.wires.taken = False
+            self._survey()
+            self.torn = False
+
+    def unanswered(self) -> bool:
+        for link in self.links:
+            if link.owing():
+                return True
+        return False
+
+    def owing(self) -> int:
+        """Count the releases without a reply on links that have a socket.
+
+        The garbage collector may close the sockets of a forgotten client before `await_answers` runs.
+        """
+        links = [link for link in self.links if self.wires.fileno(link.index) >= 0]
+        return sum([ballot.command.releases for link in links for ballot in link.pending[link.head :]])
+
+    def await_answers(self, until_ns: int) -> None:
+        """Wait until every release is answered, or until `until_ns`. For a client that ends without being closed.
+
+        If a socket is closed with unread bytes, the system resets the connection. The server then loses the commands
+        that it has not read.
+        """
+        self.flush()
+        while self.owing() and (left := until_ns - self.clock.now()) > 0:
+            self.pump(left)
+            # A reply has asked for the text of a script.
+            if self.staged:
+                self.flush()
+
+    def abandon(self) -> None:
+        """Undo every undecided command. For a client that is closed while calls are under way."""
+        undone: dict[tuple[bytes, bytes], Command] = {}
+        for link in self.links:
+            for ballot in [*link.pending[link.head :], *link.parked]:
+                command = None if ballot.decided else ballot.command.undo()
+                if command is not None:
+                    undone[command.key, command.token] = command
+                    ballot.withdraw()
+                    # Wakes its caller, who may have more to undo.
+                    self._decide(ballot)
+        for held in list(self.held):
+            held.withdraw()
+            del self.held[held]
+        for command in undone.values():
+            self.submit(self.ballot_of(command))
+        self.flush()
