@@ -27,6 +27,7 @@ TEXTS = (
     "quorum.attempt",
     "quorum.batch",
     "quorum.claim",
+    "quorum.calls",
     "quorum.condition",
     "quorum.counting",
     "quorum.effects",
@@ -40,6 +41,7 @@ TEXTS = (
     "quorum.outcome",
     "quorum.policy",
     "quorum.quorum",
+    "quorum.recovery",
     "quorum.release",
     "quorum.repair",
     "quorum.tokens",
@@ -62,12 +64,11 @@ TEXTS = (
     "wire.engine.silence",
     "wire.engine.fleet",
     "drivers.aio",
-    "drivers.deadlines",
     "drivers.followers",
     "drivers.leader",
-    "drivers.light_future",
-    "drivers.session",
-    "drivers.standing",
+    "drivers.task_futures",
+    "drivers.base",
+    "drivers.lifecycle",
     "drivers.threads",
     "drivers.wake_chain",
     "locks.core",
@@ -89,7 +90,7 @@ OF_CLASSES_BY_NAME = {
     "quorum.hold": NO_GC,
     "votes.ballot": FREELIST,
     "quorum.lease": BOTH,
-    "drivers.light_future": FREELIST,
+    "drivers.task_futures": FREELIST,
 }
 
 
@@ -114,7 +115,7 @@ FAST = {
     "wire.engine.net",
     "drivers.aio",
     "drivers.leader",
-    "drivers.light_future",
+    "drivers.task_futures",
     "drivers.threads",
 }
 

@@ -407,7 +407,7 @@ def test_callers_that_wait_get_client_closed_and_leave_nothing(
     lock = client.lock(name, TTL)
     assert lock.acquire()
     waiting = [client.lock(name, TTL).start("acquire") for _ in range(3)]
-    await_true(lambda: len(client.raw._driver.queues.everybody()) == 3)
+    await_true(lambda: len(client.raw._quorum.queues.everybody()) == 3)
     client.close(release=True)
     for call in waiting:
         with pytest.raises(ClientClosed):
@@ -432,7 +432,7 @@ def test_a_call_whose_answer_is_late_leaves_no_lock(
     going = lock.start(call)
     await_true(lambda: len(proxy.commands) > before)
     closing = client.start("close", release=True)
-    await_true(lambda: client.raw._driver.state == "closed")
+    await_true(lambda: client.raw._driver.status.state == "closed")
     proxy.replies.set()
     closing.result(PATIENCE)
     with pytest.raises((ClientClosed, LockLost, NotOwned)):
@@ -484,7 +484,7 @@ def test_a_waiter_that_finds_its_lease_late_leaves_no_lock(
     assert driver.queues.hand_off(client._quorum, lock._hold, now_ns)
     lock._hold.free()
     closing = in_thread(lambda: client.close(release=True))
-    await_true(lambda: driver.state == "closed")
+    await_true(lambda: driver.status.state == "closed")
     time.sleep(0.1)
     driver.wake_called()
     closing.result(PATIENCE)
@@ -502,13 +502,13 @@ def test_a_thread_that_undoes_its_acquire_leaves_no_lock(
     driver, lock = client._driver, KINDS[kind](client, name)
     client.connect()
     hold, ticket = lock._hold, object()
-    assert driver.acquire(hold, lock._ttl_ms, 0.0, ticket)
+    assert driver.run(client._quorum.acquire(hold, lock._ttl_ms, 0.0, ticket))
     undo = hold.undoing(ticket)
     closing = in_thread(lambda: client.close(release=True))
-    await_true(lambda: driver.state == "closed")
+    await_true(lambda: driver.status.state == "closed")
     time.sleep(0.1)
     driver.send([undo])
-    driver.leave_queue(hold)
+    client._quorum.leave_queue(driver, hold)
     hold.end_undoing(ticket)
     closing.result(PATIENCE)
     assert [keys_of(url, name) for url in three] == [[], [], []]

@@ -154,7 +154,7 @@ def test_conditions_with_different_names_are_independent(connect: Face, url: str
     for lock, which in ((full, "full"), (free, "free")):
         assert lock.acquire(timeout=PATIENCE)
         calls.append(lock.condition(which).start("wait"))
-        await_true(lambda: client.raw._driver.queues.watches.by_key)
+        await_true(lambda: client.raw._quorum.queues.watches.by_key)
     notifier = client.lock(name, ttl=LONG)
     assert notifier.acquire(timeout=PATIENCE)
     notifier.condition("free").notify_all()
@@ -561,9 +561,9 @@ async def _both(client: Any, name: str) -> list[bool]:
             return bool(await lock.condition().wait())
 
     tasks = [asyncio.ensure_future(wait()) for _ in range(50)]
-    while not all(key in client._driver.queues.watches.by_key for key in [f"{name}\0cond".encode()]):
+    while not all(key in client._quorum.queues.watches.by_key for key in [f"{name}\0cond".encode()]):
         await asyncio.sleep(0)
-    while len(client._driver.queues.watches.by_key[f"{name}\0cond".encode()]) < 50:
+    while len(client._quorum.queues.watches.by_key[f"{name}\0cond".encode()]) < 50:
         await asyncio.sleep(0)
     async with client.lock(name, ttl=LONG) as lock:
         await lock.condition().notify_all()

@@ -293,7 +293,7 @@ def left_behind(urls: Any, name: Any) -> Any:
 
 
 def watches(client: Any, name: Any) -> Any:
-    queues = client.raw._driver.queues
+    queues = client.raw._quorum.queues
     return any(ballot.reopened for ballot in list(queues.watches.by_key.get(name.encode(), ())))
 
 
@@ -523,7 +523,7 @@ def test_the_waiters_of_two_clients_get_the_lock_in_the_order_of_each_client(
 
 def waiting_in(client: Any) -> Any:
     """Count the entries in the queues of a client."""
-    return sum(len(queue.entries) for queue in list(client.raw._driver.queues.by_key.values()))
+    return sum(len(queue.entries) for queue in list(client.raw._quorum.queues.by_key.values()))
 
 
 # --- regressions of a review -----------------------------------------------------------------------------
@@ -575,7 +575,7 @@ def test_an_undo_after_the_look_calls_its_own_client(
     client.connect()
     with ask(farm.urls(3)[1]) as other:
         other.set(name, "somebody", px=400)
-    client.raw._driver.queues.crowd(name.encode())
+    client.raw._quorum.queues.crowd(name.encode())
     lock = client.fair_lock(name, ttl=LONG)
     call = lock.start("acquire")
     assert call.result(PATIENCE / 2)
@@ -655,7 +655,7 @@ def test_a_release_whose_script_was_flushed_wakes_the_next_of_its_client(
         master.script_flush()
         master.script_load(scripts.FAIR_ACQUIRE.text)
     # The waiter was refused before.
-    client.raw._driver.queues.crowd(name.encode())
+    client.raw._quorum.queues.crowd(name.encode())
     holder.release()
     assert call.result(PATIENCE / 2)
     lock.release()
@@ -710,7 +710,7 @@ def keys_of(client: Any, lock: Any) -> Any:
 
 
 def watches_key(client: Any, key: Any) -> Any:
-    queues = client.raw._driver.queues
+    queues = client.raw._quorum.queues
     return any(ballot.reopened for ballot in list(queues.watches.by_key.get(key, ())))
 
 

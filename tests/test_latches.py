@@ -36,7 +36,7 @@ def left(latch: Faced) -> int:
 
 def waits(client: Faced, name: str) -> bool:
     """Return whether a task of the client waits for pushes of the latch."""
-    watches = client.raw._driver.queues.watches.by_key.get(f"{name}\0latch\0open".encode(), ())
+    watches = client.raw._quorum.queues.watches.by_key.get(f"{name}\0latch\0open".encode(), ())
     return any(watch.reopened for watch in list(watches))
 
 

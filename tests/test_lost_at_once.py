@@ -16,8 +16,8 @@ from support.proxy import Proxy
 from support.selection import on_one_face
 
 from redlatch import AsyncClient, LockLost, impl
+from redlatch.loss import KEPT_OUT, KEY_GONE
 from redlatch.quorum import key_watch
-from redlatch.quorum.losses import KEPT_OUT, KEY_GONE
 from redlatch.testing import embedded
 
 pytestmark = pytest.mark.one_loop
@@ -340,7 +340,7 @@ def test_a_lease_that_was_handed_off_is_watched_for_its_new_holder(
     one, other = client.lock(name, ttl=LONG, on_lost=first), client.lock(name, ttl=LONG, on_lost=second)
     assert one.acquire()
     call = other.start("acquire")
-    await_true(lambda: bool(client.raw._driver.queues.by_key))
+    await_true(lambda: bool(client.raw._quorum.queues.by_key))
     token = one.token
     one.release()
     assert call.result(PATIENCE)

@@ -265,7 +265,7 @@ def test_an_outage_that_is_over_makes_no_error(connect: Face, fleet: Fleet, name
             survivor.delete(name)
         stands(waiter, masters.urls[2])
         resume(masters)
-        await_true(lambda: not client.raw._driver.queues.outages)
+        await_true(lambda: not client.raw._quorum.queues.outages)
         assert client.lock(name).acquire(timeout=0.1) is False
         assert client.lock(name).acquire(blocking=False) is False
         holder.release()

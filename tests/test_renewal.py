@@ -356,7 +356,7 @@ def test_row_45_a_lease_that_was_passed_on_and_came_back_has_a_new_max_hold(
     passed(1.2)
     for one, next_one in ((lock, other), (other, lock)):
         call = next_one.start("acquire")
-        await_true(lambda: bool(client.raw._driver.queues.by_key))
+        await_true(lambda: bool(client.raw._quorum.queues.by_key))
         one.release()
         assert call.result(PATIENCE)
     assert lock.token == token
@@ -1055,10 +1055,10 @@ def test_a_client_that_was_unusable_for_a_while_renews_its_locks_again(
         lost = client.lock(f"{name}-lost", ttl=0.5)
         event = lost.lost
         assert lost.acquire()
-        mine.standing.usable = False
+        mine.lifecycle.usable = False
         assert event.wait(PATIENCE)
         passed(0.1)
-        mine.standing.usable = True
+        mine.lifecycle.usable = True
         # There is one master, so no reply is missing that would wake the background thread.
         renewed = client.lock(name, ttl=1.5, auto_renew=True)
         assert renewed.acquire()

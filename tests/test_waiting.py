@@ -60,7 +60,7 @@ def no_late_reading(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def queues_of(client: Any) -> Any:
-    return client._driver.queues
+    return client._quorum.queues
 
 
 def in_line(client: Any, name: Any) -> Any:
@@ -1447,7 +1447,7 @@ def test_a_renewal_that_began_before_a_hand_off_does_not_shorten_the_next_lease(
             return long.acquire()
 
         call = in_thread(take)
-        await_true(lambda: bool(client._driver.queues.by_key))
+        await_true(lambda: bool(client._quorum.queues.by_key))
         leader.send = preempted
         assert begun.wait(PATIENCE)
         short.release()

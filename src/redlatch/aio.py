@@ -70,7 +70,7 @@ class AsyncLock(TaskLock):
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
         try:
-            await self._shared.driver.run(self._extending(ttl))
+            await self._shared.run(self._extending(ttl))
         finally:
             try:
                 self._go_on()
@@ -100,8 +100,8 @@ class AsyncLock(TaskLock):
             QuorumUnavailable: too many masters failed.
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        driver = self._shared.driver
-        return bool(await driver.run(driver.locked(self._hold, self._ttl_ms)))
+        shared = self._shared
+        return bool(await shared.run(shared.quorum.locked(self._hold, self._ttl_ms)))
 
     async def owned(self) -> bool:
         """Ask the masters whether this object still holds the lock.
@@ -113,8 +113,8 @@ class AsyncLock(TaskLock):
             QuorumUnavailable: too many masters failed.
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        driver = self._shared.driver
-        return bool(await driver.run(driver.owned(self._hold, self._ttl_ms)))
+        shared = self._shared
+        return bool(await shared.run(shared.quorum.owned(self._hold, self._ttl_ms)))
 
     async def holder(self) -> Holder | None:
         """Ask the masters who holds the lock.
@@ -127,8 +127,8 @@ class AsyncLock(TaskLock):
             ConfigurationError: the lock may have several holders: it is a reader's, or a semaphore's.
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        driver = self._shared.driver
-        return self._holder_of(await driver.run(driver.holder(self._hold, self._ttl_ms)))
+        shared = self._shared
+        return self._holder_of(await shared.run(shared.quorum.holder(self._hold, self._ttl_ms)))
 
     def condition(self, name: str | bytes = "") -> AsyncCondition:
         """Make a condition of this lock: a holder waits in it until another holder, in any process, calls it.

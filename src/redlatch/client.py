@@ -71,7 +71,7 @@ class Lock(ThreadLock):
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
         try:
-            self._shared.driver.run(self._extending(ttl))
+            self._shared.run(self._extending(ttl))
         finally:
             try:
                 self._go_on()
@@ -101,8 +101,8 @@ class Lock(ThreadLock):
             QuorumUnavailable: too many masters failed.
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        driver = self._shared.driver
-        return bool(driver.run(driver.locked(self._hold, self._ttl_ms)))
+        shared = self._shared
+        return bool(shared.run(shared.quorum.locked(self._hold, self._ttl_ms)))
 
     def owned(self) -> bool:
         """Ask the masters whether this object still holds the lock.
@@ -114,8 +114,8 @@ class Lock(ThreadLock):
             QuorumUnavailable: too many masters failed.
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        driver = self._shared.driver
-        return bool(driver.run(driver.owned(self._hold, self._ttl_ms)))
+        shared = self._shared
+        return bool(shared.run(shared.quorum.owned(self._hold, self._ttl_ms)))
 
     def holder(self) -> Holder | None:
         """Ask the masters who holds the lock.
@@ -128,8 +128,8 @@ class Lock(ThreadLock):
             ConfigurationError: the lock may have several holders: it is a reader's, or a semaphore's.
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        driver = self._shared.driver
-        return self._holder_of(driver.run(driver.holder(self._hold, self._ttl_ms)))
+        shared = self._shared
+        return self._holder_of(shared.run(shared.quorum.holder(self._hold, self._ttl_ms)))
 
     def condition(self, name: str | bytes = "") -> Condition:
         """Make a condition of this lock: a holder waits in it until another holder, in any process, calls it.

@@ -43,7 +43,7 @@ from .wire.engine.net import now_ns
 
 __all__ = ["RedlatchBackend"]
 
-# The key that BucketRateLimiter and WindowRateLimiter make: the limiter's key and the beginning of the bucket.
+# The key of a bucket or window: the limiter's key and its beginning.
 _TIMED = re.compile(r"(.*)@(\d+)", re.DOTALL)
 
 
@@ -63,7 +63,7 @@ class RedlatchBackend(RateLimiterBackend):
         self._retry = retry or Retry()
         self._thread = of_threads()
         self._one_at_a_time = threading.Lock()
-        # The slots to release by key, each with the thread or task that acquired it.
+        # By key, each slot with the thread or task that acquired it.
         self._slots: dict[str, list[tuple[weakref.ref[Any], Semaphore]]] = {}
 
     def add(self, key: str, value: int, ttl: int) -> bool:
@@ -141,7 +141,6 @@ class RedlatchBackend(RateLimiterBackend):
     # --- slots -------------------------------------------------------------------------------------------
 
     def _take(self, key: str, slots: int, ttl: int) -> bool:
-        """Try once to acquire a slot. Record it for `decr`, unless it is a bucket's."""
         timed = _is_bucket(key, ttl)
         if timed or ttl <= self._client._quorum.max_ttl_ms:
             slot = self._client.semaphore(key, slots, ttl / 1000)

@@ -16,7 +16,13 @@ from types import ModuleType
 
 # These import all other hot modules, except for the driver for asyncio.
 _KINDS = "fair", "fenced", "foreign", "plain", "readwrite", "semaphore", "watching"
-_USED = ("drivers.threads", "drivers.sleeper", "locks.core", *[f"quorum.kinds.{kind}" for kind in _KINDS])
+_USED = (
+    "drivers.threads",
+    "drivers.sleeper",
+    "locks.core",
+    "quorum.calls",
+    *[f"quorum.kinds.{kind}" for kind in _KINDS],
+)
 
 _PACKAGES = {"c": "redlatch._c", "python": "redlatch"}
 

@@ -134,7 +134,7 @@ DELETIONS = {
 
 def watches(servers: list[Any], key: str) -> bool:
     """Return whether a waiter of this process watches the key."""
-    return key.encode() in clients.client_of(servers)._driver.queues.watches.by_key
+    return key.encode() in clients.client_of(servers)._quorum.queues.watches.by_key
 
 
 # --- the tests ----------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ def test_row_57_a_waiter_without_pushes_polls_the_key_again(
         party = Party("redis_py", "ours", [server], name)
         held = party.hold()
         waiting = in_thread(lambda: party.wait(PATIENCE))
-        await_true(lambda: name.encode() in clients.client_of([server])._driver.queues.by_key, SOON)
+        await_true(lambda: name.encode() in clients.client_of([server])._quorum.queues.by_key, SOON)
         DELETIONS[deletion]([server], party.key)
         assert waiting.result(SOON)
         assert held is not None
@@ -286,7 +286,7 @@ def test_row_57_no_state_is_kept_for_collected_locks(parties: Callable[[str, str
     for number in range(500):
         assert redis_py.Lock(server, f"{name}-{number}", timeout=3600).acquire(blocking=False)
     gc.collect()
-    heads = clients.client_of(party.servers)._driver.queues.heads
+    heads = clients.client_of(party.servers)._quorum.queues.heads
     assert not [key for key in heads if key.startswith(name.encode())]
     # The server still has the key.
     assert not redis_py.Lock(server, f"{name}-7", timeout=5).acquire(blocking=False)
@@ -377,7 +377,7 @@ def with_tasks(own_masters: list[str], client: str, whose: str, name: str, work:
 
 async def until_watched(servers: list[Any], key: str) -> None:
     async with asyncio.timeout(SOON):
-        while key.encode() not in clients.async_client_of(servers)._driver.queues.watches.by_key:
+        while key.encode() not in clients.async_client_of(servers)._quorum.queues.watches.by_key:
             await asyncio.sleep(0.001)
 
 

@@ -50,7 +50,7 @@ def waits(server: Any, name: str) -> bool:
 
 def stands(client: Any, key: str) -> bool:
     """Return whether a waiter of this process waits for the holder, or for the key if its token was read."""
-    queues = client._driver.queues
+    queues = client._quorum.queues
     return key.encode() in queues.by_key or key.encode() in queues.watches.by_key
 
 
@@ -158,7 +158,7 @@ def test_a_local_waiter_gets_a_lock_with_a_chosen_token_when_another_process_rel
     winning = in_thread(lambda: first.acquire(token="chosen"))
     await_true(lambda: waits(server, name))
     calls = [in_thread(second.acquire)] if waiting else []
-    entries = clients.client_of([server])._driver.queues.by_key[f"lock:{name}".encode()].entries
+    entries = clients.client_of([server])._quorum.queues.by_key[f"lock:{name}".encode()].entries
     await_true(lambda: len(entries) == 1 + waiting)
     zeroth.release()
     assert winning.result(PATIENCE)

@@ -621,7 +621,7 @@ def test_row_39_a_lock_with_a_shortened_key_is_not_passed_on_with_its_token(serv
     assert 19_000 < server.pttl(name) <= 20_000
     release: Callable[[], object] = waiter.release
     waiting = in_thread(lambda: (waiter.acquire(), server.get(name), release()))
-    await_true(lambda: name.encode() in client_of([server])._driver.queues.watches.by_key)
+    await_true(lambda: name.encode() in client_of([server])._quorum.queues.watches.by_key)
     lock.release()
     won, second, _ = waiting.result(PATIENCE)
     assert won

@@ -142,8 +142,8 @@ def test_a_cancelled_task_closes_its_generator(rig: Rig, what: str) -> None:
 def test_an_acquire_that_is_cancelled_leaves_no_key_and_frees_its_lock_object(rig: Rig, url: str, name: str) -> None:
     async def test() -> None:
         lock = rig.client.lock(name)
-        hold = lock._hold
-        call = asyncio.create_task(rig.driver.acquire(hold, 60_000, None, lock))
+        steps = rig.client._quorum.acquire(lock._hold, 60_000, None, object())
+        call = asyncio.create_task(rig.driver.run(steps))
         await asyncio.sleep(0)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -164,7 +164,7 @@ def test_another_loop_may_neither_run_nor_close_the_client(rig: Rig) -> None:
                 asyncio.run(rig.client.close())
 
         await asyncio.to_thread(elsewhere)
-        assert rig.driver.state == "1 of 1 connected"
+        assert rig.driver.status.state == "1 of 1 connected"
 
     rig.run(test)
 
@@ -182,8 +182,8 @@ def test_a_connection_that_arrives_after_the_end_is_closed(rig: Rig, url: str) -
 def test_a_coroutine_has_the_name_of_the_public_call(rig: Rig) -> None:
     lock = rig.client.lock("x")
     calls = {
-        "AsyncLock.acquire": rig.driver.acquire(lock._hold, 1000, 0, lock),
-        "AsyncLock.release": rig.driver.release(lock._hold, 1000),
+        "AsyncLock.acquire": lock.acquire(),
+        "AsyncLock.release": lock.release(),
     }
     for shown, call in calls.items():
         assert call.__qualname__ == shown

@@ -45,10 +45,10 @@ def rig(implementation: impl.Implementation, url: str) -> Iterator[Rig]:
 
 
 def test_the_first_run_connects_and_returns_the_answer(rig: Rig) -> None:
-    assert rig.driver.state == "not connected"
+    assert rig.driver.status.state == "not connected"
     assert rig.driver.run(rig.steps(rig.effects.Answer(True))) is True
     assert rig.driver.run(rig.steps(rig.effects.Answer(False))) is False
-    assert rig.driver.state == "1 of 1 connected"
+    assert rig.driver.status.state == "1 of 1 connected"
 
 
 def test_a_generator_goes_on_when_its_ballots_are_decided(rig: Rig, name: str) -> None:
@@ -76,11 +76,14 @@ def test_the_end_of_a_pause_or_of_a_wait_in_a_queue_lets_the_generator_go_on(rig
 def test_closing_the_client_ends_a_wait_and_the_generator(rig: Rig, name: str, what: str) -> None:
     assert rig.client.lock(name).acquire()
     behind = rig.client.lock(name)._hold
-    behind.claim(object())
     waiting = threading.Event()
 
     def steps() -> Iterator[Any]:
-        effects = rig.driver.acquiring(behind, 1000, None) if what == "queue" else [rig.effects.Pause(FOR_EVER)]
+        effects = (
+            rig.client._quorum.acquire(behind, 1000, None, object())
+            if what == "queue"
+            else [rig.effects.Pause(FOR_EVER)]
+        )
         for effect in effects:
             waiting.set()
             yield effect
@@ -137,7 +140,7 @@ def test_releases_are_sent_although_the_client_is_closing(monkeypatch: pytest.Mo
 
 def test_commands_before_the_first_connection_are_not_sent(rig: Rig, name: str) -> None:
     rig.driver.send([rig.commands.Release(name.encode(), b"token", rig.clock.now())])
-    assert rig.driver.state == "not connected"
+    assert rig.driver.status.state == "not connected"
 
 
 def test_a_connection_that_arrives_after_the_end_is_closed(rig: Rig, url: str) -> None:

@@ -345,7 +345,7 @@ with Client(urls, handoff=Handoff(tenure=60)) as client, Client(urls) as other, 
     assert held.acquire()
     locks = [client.lock(name, ttl=60) for _ in range(3)]
     calls = [pool.submit(lock.acquire) for lock in locks]
-    waiting = client._driver.queues.everybody
+    waiting = client._quorum.queues.everybody
     while len(waiting()) < 3 or not any(getattr(waiter, "reopened", False) for waiter in waiting()):
         time.sleep(0.001)
     def child():

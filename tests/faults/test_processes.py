@@ -98,15 +98,15 @@ def test_row_8_a_renewal_that_raises_is_no_silent_loss(
     connect: Face, three: list[str], name: str, implementation: impl.Implementation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the renewal raises, the loss is reported at the deadline, and other locks are still renewed."""
-    session = implementation.module("drivers.session")
-    extend, doomed = session.extend, []
+    calls = implementation.module("quorum.calls")
+    extend, doomed = calls.extend, []
 
     def mistaken(quorum: Any, hold: Any, *rest: Any) -> Any:
         if hold.name in doomed:
             raise ZeroDivisionError("a mistake of ours")
         return extend(quorum, hold, *rest)
 
-    monkeypatch.setattr(session, "extend", mistaken)
+    monkeypatch.setattr(calls, "extend", mistaken)
     told = []
     client = connect(three)
     lock = client.lock(name, ttl=0.6, auto_renew=True, on_lost=lambda lock, why: told.append(time.monotonic()))

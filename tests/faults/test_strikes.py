@@ -128,7 +128,7 @@ def holding(client: Client, name: str, then: Callable[[threading.Event], object]
         A function that sets that event, and waits for the release.
     """
     held, over = threading.Event(), threading.Event()
-    queues = client._driver.queues
+    queues = client._quorum.queues
 
     def hold() -> None:
         lock = client.lock(name, ttl=LONG)
@@ -222,7 +222,7 @@ def check_nobody_is_left(client: Client, other: Client, urls: list[str], name: s
     assert nobodys.acquire(timeout=LONG / 6), place
     nobodys.release()
     await_true(lambda: not left(urls, name), LONG / 6)
-    queues = client._driver.queues.by_key
+    queues = client._quorum.queues.by_key
     assert not any(queue.entries for queue in queues.values()), place
 
 
@@ -284,7 +284,7 @@ def test_row_37_a_second_interrupt_while_the_first_is_handled_leaves_nothing(
             place = search.strike(calls[kind], twice_behind=first)
             end()
             check_nobody_is_left(client, other, three, each, place)
-            assert not client._driver.queues.heads, place
+            assert not client._quorum.queues.heads, place
     assert len(search.known) > 10
 
 
@@ -312,7 +312,7 @@ def test_row_37_an_interrupt_while_a_cancelled_task_cleans_up_leaves_nothing(
     async def connected(client: AsyncClient) -> None:
         """Wait until no connection is on its way. A strike at the beginning of its callback would leave it waiting."""
         await client.connect()
-        while client._driver.state != "3 of 3 connected":
+        while client._driver.status.state != "3 of 3 connected":
             await asyncio.sleep(0.001)
 
     with asyncio.Runner() as runner:
@@ -349,7 +349,7 @@ def test_row_37_an_interrupt_at_each_place_of_a_lost_acquire_many_leaves_nothing
                 ask(url).mset(dict.fromkeys(wanted, "somebody else's"))
             place = search.strike(partial(client.acquire_many, wanted, ttl=2 * LONG))
             await_true(partial(lambda each: not left(three[:1], each), each), LONG / 6)
-            assert not client._driver.queues.heads, place
+            assert not client._quorum.queues.heads, place
             for url in three[1:]:
                 ask(url).delete(*wanted)
     assert len(search.known) > 50
@@ -381,7 +381,7 @@ def test_row_37_an_interrupt_at_each_place_of_a_release_releases(
                 end()
             assert lock.remaining() == 0.0, place
             await_true(partial(lambda each: not left(three, each), each), LONG / 6)
-            assert not client._driver.queues.heads, place
+            assert not client._quorum.queues.heads, place
             assert lock.acquire(timeout=LONG / 6), place
             lock.release()
     assert len(search.known) > 20
@@ -440,7 +440,7 @@ def test_an_interrupt_at_each_place_of_an_acquire_that_times_out_leaves_no_watch
     kind: str, search: Search, three: list[str], name: str
 ) -> None:
     with Client(three) as holder, Client(three) as client:
-        watches = client._driver.queues.watches
+        watches = client._quorum.queues.watches
         client.connect()
 
         def lock_of(owner: Client) -> Any:
@@ -449,7 +449,7 @@ def test_an_interrupt_at_each_place_of_an_acquire_that_times_out_leaves_no_watch
         assert lock_of(holder).acquire()
         for _ in search.names(name):
             if kind == "crowded":  # the first attempt watches, too
-                client._driver.queues.crowd(name.encode())
+                client._quorum.queues.crowd(name.encode())
             place = search.strike(partial(lock_of(client).acquire, timeout=0.01))
             assert not any(watches.by_key.values()), place
     assert len(search.known) > 50
@@ -596,7 +596,7 @@ def waiting(client: Client, name: str) -> Callable[[], None]:
             pass
 
     call = in_thread(hold)
-    await_true(lambda: bool(client._driver.queues.by_key))
+    await_true(lambda: bool(client._quorum.queues.by_key))
     return lambda: call.result(PATIENCE)
 
 
@@ -607,7 +607,7 @@ def test_an_interrupt_at_each_place_of_a_hand_off_loses_no_lease(search: Search,
         for number, each in enumerate(search.names(name)):
             lock = client.lock(each, ttl=2 * LONG)
             lock.acquire()
-            queues = client._driver.queues
+            queues = client._quorum.queues
             waiter = client.lock(each, ttl=2 * LONG)
             waits = in_thread(waiter.acquire, True, SHORT if number % 2 else PATIENCE)
             await_true(partial(lambda waits, queues: bool(queues.by_key) or waits.done(), waits, queues))
@@ -628,7 +628,7 @@ def test_an_interrupt_at_each_place_of_a_close_leaves_nothing_open(search: Searc
         client = Client(three)
         client.lock(each, ttl=LONG).acquire()
         waits = in_thread(client.lock(each).acquire)
-        await_true(partial(lambda client: bool(client._driver.queues.by_key), client))
+        await_true(partial(lambda client: bool(client._quorum.queues.by_key), client))
         search.strike(client.close)
         client.close()
         assert isinstance(waits.exception(PATIENCE), ClientClosed)

@@ -106,7 +106,7 @@ def test_row_40_a_waiter_whose_call_another_thread_takes_at_once_goes_on(
             driver._leader.wake_called()
             await_true(lambda: sleeps[0] == 2 or waiting.done())  # the waiter has checked its ballot
 
-        queues = client._driver.queues
+        queues = client._quorum.queues
         queues.called = queues.watches.called = interpose(deque, "append", meanwhile)()
         held.release()
         assert waiting.result(5)
@@ -205,12 +205,12 @@ def test_a_late_close_does_not_delay_the_upkeep(driver: Any) -> None:
 
 def test_a_driver_that_may_not_be_used_leaves_its_background_thread_ringable(driver: Any) -> None:
     driver._background.wake_ns = UNBOUNDED
-    driver._connections.standing.usable = False
+    driver._connections.lifecycle.usable = False
     try:
         assert driver.attend() is None
         assert driver._background.wake_ns == UNBOUNDED
     finally:
-        driver._connections.standing.usable = True
+        driver._connections.lifecycle.usable = True
 
 
 def test_row_41_two_threads_may_report_the_last_loss_at_once(world: World, driver: Any) -> None:
@@ -245,7 +245,7 @@ other = redlatch.Client(urls)
 held = other.lock(name, ttl=60)
 assert held.acquire()
 threading.Thread(target=service.client.lock(name, ttl=2).acquire, daemon=True).start()
-waiting = service.client._driver.queues.everybody
+waiting = service.client._quorum.queues.everybody
 while not any(getattr(waiter, "reopened", False) for waiter in waiting()):  # then it polls the sockets
     time.sleep(0.001)
 """
@@ -314,7 +314,7 @@ def test_row_46_close_is_bounded_while_a_thread_keeps_the_role_and_closes_once_i
     client = Client(urls)
     client.connect()
     waiting = in_thread(client.lock(name, ttl=LONG).acquire)
-    await_true(lambda: any(getattr(ballot, "reopened", False) for ballot in client._driver.queues.everybody()))
+    await_true(lambda: any(getattr(ballot, "reopened", False) for ballot in client._quorum.queues.everybody()))
     ask(urls[0]).client_kill_filter(_type="normal", skipme=True)
     assert stuck.entered.wait(PATIENCE)
     try:

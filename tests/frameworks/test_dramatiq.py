@@ -275,7 +275,7 @@ def test_a_number_that_a_party_only_tries_is_not_counted(
     with other._client.lock(f"{name}@arriving"), other._client.lock(f"{name}@arrived/1"):
         missing = in_thread(backend.decr, name, 1, 1, 20_000)
         waiting = f"{name}@arriving".encode()
-        await_true(lambda: missing.done() or waiting in backend._client._driver.queues.heads)
+        await_true(lambda: missing.done() or waiting in backend._client._quorum.queues.heads)
     assert missing.result(PATIENCE)
 
 
@@ -307,7 +307,7 @@ def test_a_client_remembers_nothing_of_barriers_and_buckets(backend: RedlatchBac
         barrier.wait(block=False)
         barrier.wait(block=False)
         free(BucketRateLimiter(backend, f"{name}:{number}"))
-    assert backend._client._driver.queues.heads == {}
+    assert backend._client._quorum.queues.heads == {}
 
 
 # --- other callers --------------------------------------------------------------------------------------

@@ -126,7 +126,7 @@ def test_a_request_waits_for_the_lock(app: FastAPI, serve: Serve, three: list[st
         other = client.lock(name)
         assert other.acquire()
         answer = in_thread(web.get, "/")
-        await_true(lambda: clients and name.encode() in clients[0]._driver.queues.heads)
+        await_true(lambda: clients and name.encode() in clients[0]._quorum.queues.heads)
         assert not answer.done()
         other.release()
         assert answer.result(PATIENCE).json() == "done"

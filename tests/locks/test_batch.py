@@ -28,7 +28,7 @@ def keys(url: str, name: str) -> int:
 
 def heads(client: Any) -> list[Any]:
     """Return the holds behind which others of the client would wait."""
-    return list(client._driver.queues.heads.values())
+    return list(client._quorum.queues.heads.values())
 
 
 def begun(client: Any, name: str) -> Batch[Any]:

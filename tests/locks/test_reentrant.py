@@ -248,7 +248,7 @@ def test_row_53_a_task_that_ends_before_its_rlock_is_won_does_not_keep_it(
             held = client.lock(name, ttl=LONG)
             assert await held.acquire()
             task = await asyncio.create_task(begin())
-            await soon(lambda: bool(client._driver.queues.by_key))
+            await soon(lambda: bool(client._quorum.queues.by_key))
             await held.release()
             with pytest.raises(NotOwned, match="has ended"):
                 await task
@@ -323,7 +323,7 @@ def test_row_53_a_child_of_the_task_that_holds_an_rlock_is_another_owner(
             async with asyncio.TaskGroup() as group, lock:
                 task = group.create_task(child())
                 # The child waits.
-                await soon(lambda: bool(client._driver.queues.by_key))
+                await soon(lambda: bool(client._quorum.queues.by_key))
                 assert lock.count == 1
             assert task.result() == 1
 

@@ -139,7 +139,7 @@ def test_a_full_queue_names_the_holder(connect: Face, three: list[str], name: st
     # The first one asks the masters, the second one waits behind it, and the queue is full.
     locks = [client.lock(name, LONG) for _ in range(2)]
     waiting = [lock.start("acquire") for lock in locks]
-    await_true(lambda: client.raw._driver.queues.by_key)
+    await_true(lambda: client.raw._quorum.queues.by_key)
     with pytest.raises(LockBusy, match=r"1 waiters queued .* \(max_waiters=1\); held by worker-7 for \d+ s") as caught:
         client.lock(name).acquire()
     assert caught.value.holder is not None and caught.value.holder.owner == "worker-7"

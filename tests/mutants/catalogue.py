@@ -51,7 +51,7 @@ LOCK = "locks/lock.py"
 LEASE, ATTEMPT, REPAIR = "quorum/lease.py", "quorum/attempt.py", "quorum/repair.py"
 TURNS, CONTENTION = "quorum/waiting/in_queue.py", "quorum/waiting/contention.py"
 LINK = "wire/engine/link.py"
-ENGINE, AIO, MULTI, REENTRANT = "wire/engine/fleet.py", "drivers/aio.py", "locks/multi.py", "locks/reentrant.py"
+ENGINE, ACQUIRE, MULTI, REENTRANT = "wire/engine/fleet.py", "quorum/acquire.py", "locks/multi.py", "locks/reentrant.py"
 
 
 def definition(name: str) -> str:
@@ -124,8 +124,8 @@ MUTANTS = (
     Mutant(
         "who is refused has the lock nevertheless",
         "9, 48",
-        AIO,
-        "        won: bool = hold.state == HELD\n",
+        ACQUIRE,
+        "        won: bool = self._hold.state == HELD\n",
         "        won = True\n",
     ),
     Mutant(
@@ -182,10 +182,10 @@ MUTANTS = (
     Mutant(
         "a cancelled acquire leaves its key",
         "3, 20, 44",
-        AIO,
-        "            self.abandon(hold, ticket)\n",
-        "            leaves = hold.ticket is ticket\n            hold.free()\n            if leaves:\n"
-        "                self.leave_queue(hold)\n",
+        ACQUIRE,
+        "            abandon(self._quorum, driver, self._hold, self._ticket)\n",
+        "            leaves = self._hold.ticket is self._ticket\n            self._hold.free()\n            if leaves:\n"
+        "                self._quorum.leave_queue(driver, self._hold)\n",
     ),
     Mutant(
         "what a broken connection owes is forgotten",
@@ -642,8 +642,8 @@ return 1""",
         "a lease whose token was read is handed off",
         "redis-py's hand-over to a worker",
         SHOWN,
-        "    hold.token_exposed = True\n    if hold.key in driver.queues.by_key",
-        "    if hold.key in driver.queues.by_key",
+        "    hold.token_exposed = True\n    if hold.key in shared.quorum.queues.by_key",
+        "    if hold.key in shared.quorum.queues.by_key",
         foreign=True,
     ),
     Mutant(

@@ -90,7 +90,7 @@ THREADS = (
         "a thread's release without waiting tells of no loss",
         "row 60",
         RELEASE,
-        "            self._ballot.released_lock = released_lock\n",
+        "            self._ballot.released_lock = self._released_lock\n",
         "            pass\n",
         threads="losing",
     ),
@@ -138,8 +138,8 @@ THREADS = (
         "lost wake-up",
         DRIVER,
         "                self._watchers.wait(self._connections.is_closing, effect.until_ns)\n        if called:\n"
-        "            self._leader.wake_called()\n        return None\n",
-        "                self._watchers.wait(self._connections.is_closing, effect.until_ns)\n        return None\n",
+        "            self._leader.wake_called()\n        if not isinstance(steps, Call):\n",
+        "                self._watchers.wait(self._connections.is_closing, effect.until_ns)\n        if not isinstance(steps, Call):\n",
         threads="waiting",
     ),
     # --- the background thread ----------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ THREADS = (
         "a second interrupt ends the undo of an acquire",
         "interrupt",
         CLIENT,
-        "                self._shared.driver.abandon(self._hold, ticket)\n                raise\n",
+        "                self._shared.quorum.abandon(self._shared.driver, self._hold, ticket)\n                raise\n",
         "                raise\n",
         threads="interrupts",
     ),

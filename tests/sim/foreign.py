@@ -127,7 +127,7 @@ class ForeignUses(TaskUses):
         self._say(worker, f"deletes {action.names[0]}")
         found = self.deletions.delete(key, self.masters, host)
         await asyncio.sleep(action.hold / 10)
-        head = face._driver.queues.heads.get(key)
+        head = face._quorum.queues.heads.get(key)
         face.broken(key)
         if head is not None and head.held(host.clock.read(host.local)):
             self.world.violate(f"{host.name} goes on holding {action.names[0]}, which it has deleted itself")

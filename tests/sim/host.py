@@ -92,18 +92,18 @@ class Host:
 
     def quorum(self, **numbers: Any) -> Any:
         """Return the quorum of a client that takes time, random numbers and tokens from this process."""
-        quorums = impl.current.module("quorum.quorum")
+        calls, policy = [impl.current.module(f"quorum.{name}") for name in ("calls", "policy")]
         host = self
 
         class HostClock(impl.current.module("votes.units").Clock):  # type: ignore[misc]
             def now(self) -> int:
                 return host.read_clock_of_client()
 
-        return quorums.Quorum(
+        return calls.Calls(
             clock=HostClock(),
             random=random.Random(self.world.chance.random()).random,
             tokens=impl.current.module("quorum.tokens").Tokens(self.draw_tokens),
-            fences=quorums.Fences(self.read_wall),
+            fences=policy.Fences(self.read_wall),
             **numbers,
         )
 

@@ -37,7 +37,7 @@ class World:
         if "tenure" in options or "count" in options:
             kinds = [option for option in ("tenure", "count") if option in options]
             options["handoff"] = quorums.Handoff(**{option: options.pop(option) for option in kinds})
-        return quorums.Quorum(
+        return build.module("quorum.calls").Calls(
             masters=masters,
             drift_factor=0.01,
             attempt_ns=None,

@@ -35,8 +35,7 @@ class Crew:
         self.clock = clock_of(build, lambda: self.read())
         # The holds of the play; its quorum has a scripted clock and is not used.
         self.play = Play(1, build=build)
-        quorums = build.module("quorum.quorum")
-        self.quorum = quorums.Quorum(
+        self.quorum = build.module("quorum.calls").Calls(
             masters=self.play.quorum.masters,
             drift_factor=0.01,
             attempt_ns=None,
@@ -53,7 +52,7 @@ class Crew:
             self.clock,
             build.module("wire.engine.fleet").Fleet,
             lambda index, outcome: None,
-            standing=build.module("drivers.standing").Standing(),
+            lifecycle=build.module("drivers.lifecycle").Lifecycle(),
         )
         self.background = BackgroundThread(self)
         chains = build.module("drivers.wake_chain")
@@ -87,7 +86,7 @@ class Crew:
 
     def hung_up(self) -> bool:
         """Return whether the sockets are closed."""
-        return self.connections.standing.closed
+        return self.connections.lifecycle.closed
 
     def ballot(self, command: Any, seconds: float = PATIENCE) -> Any:
         """Return a ballot of the one master."""

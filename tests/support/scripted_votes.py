@@ -69,7 +69,7 @@ class Play:
         self.tokens = (b"token-%d" % number for number in itertools.count(1))
         self.effects: list[Any] = []
         self.rest = ""
-        self.quorum = quorums.Quorum(
+        self.quorum = build.module("quorum.calls").Calls(
             masters=tuple(f"master-{index}:6379" for index in range(masters)),
             drift_factor=0.01,
             attempt_ns=None,

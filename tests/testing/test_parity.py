@@ -121,7 +121,11 @@ async def closed(world: World) -> list[str]:
     lock, waiting = client.lock("kept"), world.other.lock("kept")
     await done(lock.acquire())
     found = [await outcome(lambda: client.close(release=True)), await outcome(lock.check), await outcome(lock.release)]
-    found += [await outcome(lambda: waiting.acquire(blocking=False)), await outcome(lock.acquire), client._driver.state]
+    found += [
+        await outcome(lambda: waiting.acquire(blocking=False)),
+        await outcome(lock.acquire),
+        client._driver.status.state,
+    ]
     return found
 
 

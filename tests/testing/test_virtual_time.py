@@ -15,7 +15,7 @@ from support.faces import PATIENCE, await_true, in_thread
 
 from redlatch import ClientClosed, LockLost, impl
 from redlatch.testing import AsyncMemoryClient, MemoryClient
-from redlatch.testing.memory.clock import START_NS, START_US, VirtualClock
+from redlatch.testing.memory.timeline import START_NS, START_US, VirtualClock
 
 # Far longer than a test may take: if time passed as real time does, the test would not end.
 LONG = 1000.0
@@ -95,7 +95,7 @@ def test_a_quorum_comes_back_while_another_thread_rides_out_its_loss(implementat
         began = memory.memory.now()
         with memory.break_quorum():
             waiting = in_thread(lambda: memory.lock("a").acquire())
-            await_true(lambda: memory._driver.queues.outages)
+            await_true(lambda: memory._quorum.queues.outages)
             memory.advance(LONG / 2)
             assert not waiting.done()
         assert waiting.result(PATIENCE)
@@ -119,7 +119,7 @@ def test_a_thread_advances_the_time_of_another_one(memory: MemoryClient) -> None
             times.append(memory.memory.now() - began)
 
     waiting = in_thread(work)
-    await_true(lambda: memory._driver.queues.heads)
+    await_true(lambda: memory._quorum.queues.heads)
     memory.advance(30)
     held.release()
     waiting.result(PATIENCE)
@@ -162,7 +162,7 @@ def test_threads_exclude_each_other(memory: MemoryClient) -> None:
 def test_closing_ends_the_calls_of_other_threads(memory: MemoryClient) -> None:
     memory.hold("a")
     waiting = in_thread(lambda: memory.lock("a").acquire())
-    await_true(lambda: memory._driver.queues.heads)
+    await_true(lambda: memory._quorum.queues.heads)
     memory.close()
     with pytest.raises(ClientClosed):
         waiting.result(PATIENCE)
@@ -177,7 +177,7 @@ def test_an_interrupt_ends_a_wait_and_leaves_nothing(memory: MemoryClient, strik
         os.read(into, 1)
 
     helper = in_thread(at_work)
-    await_true(lambda: memory._driver.queues.heads)
+    await_true(lambda: memory._quorum.queues.heads)
     strike(0.1)
     with pytest.raises(KeyboardInterrupt):
         memory.lock("a").acquire(timeout=LONG)

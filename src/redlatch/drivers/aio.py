@@ -17,7 +17,7 @@ import asyncio
 import socket
 import weakref
 from asyncio import get_running_loop
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -37,29 +37,26 @@ from redlatch.masters.master import Master
 from redlatch.quorum.upkeep import Term
 from redlatch.quorum.upkeep_schedule import LONGEST_NS
 
-from ..quorum.claim import HELD
-from ..quorum.effects import Answer, Pause, Send, Steps
-from ..quorum.hold import Hold
-from ..quorum.quorum import Quorum
+from ..quorum.calls import Calls
+from ..quorum.effects import Answer, Call, Pause, Send, Steps
 from ..quorum.waiting.queues import QueueEntry
 from ..votes.ballot import Ballot, last_open
 from ..votes.commands import Command
 from ..votes.units import MILLISECOND, SECOND, UNBOUNDED
-from .deadlines import Deadlines
-from .light_future import LightFuture, new_light_future
-from .session import Session, asking_all, extending_all
+from .base import BaseDriver
+from .task_futures import Deadlines, LightFuture, new_light_future
 
 # This many commands leave at once, instead of at the end of this turn of the loop. So the masters can begin.
 MANY = 64
 
 
-class Driver(Session):
+class Driver(BaseDriver):
     """Runs the generators of `quorum` for any number of tasks of one event loop."""
 
     def __init__(
         self,
         masters: list[Master],
-        quorum: Quorum,
+        quorum: Calls,
         tracking: bool,
         dialler: MakeDialler,
         guard: MakeGuard | None,
@@ -110,7 +107,7 @@ class Driver(Session):
     def forget(self) -> None:
         """Make the loop stop keeping this driver alive; called by the garbage collector, in any thread."""
         self._forgotten = True
-        if self._loop is None or self._standing.closed or self._standing.forked:
+        if self._loop is None or self._lifecycle.closed or self._lifecycle.forked:
             return
         try:
             self._loop.call_soon_threadsafe(self._let_loose)
@@ -120,7 +117,7 @@ class Driver(Session):
 
     def _let_loose(self) -> None:
         """Replace the loop's callbacks by weak ones, and cancel timers that no call needs."""
-        if self._standing.closed:
+        if self._lifecycle.closed:
             return
         for link in self._fleet.links:
             if link.up:
@@ -132,60 +129,18 @@ class Driver(Session):
             self._attend_at(self._attending_ns)
         self._arm(self._clock.now())
 
-    def acquire(self, hold: Hold, ttl_ms: int, timeout: float | None, lock: Any) -> Coroutine[Any, Any, bool]:
-        """Claim a hold and try to win its lock. Await the result at once.
-
-        Args:
-            lock: the lock object, whose upkeep begins when it has won. It makes the ticket if a ``with`` of it is open.
-
-        Returns:
-            Whether it was won.
-
-        Raises:
-            AlreadyHeld, and what `run` does.
-        """
-        ticket = object() if hold.entered is None else lock._ticket()
-        call = self.run(self.acquiring(hold, ttl_ms, timeout), hold, ticket, lock)
-        # Python's warning of a forgotten await shows this name.
-        call.__qualname__ = "AsyncLock.acquire"  # type: ignore[attr-defined]
-        return call
-
-    def release(self, hold: Hold, ttl_ms: int) -> Coroutine[Any, Any, bool | None]:
-        """Release a held lock and wait for the answer. Await the result at once."""
-        call = self.run(self.releasing(hold, ttl_ms), hold)
-        call.__qualname__ = "AsyncLock.release"  # type: ignore[attr-defined]
-        return call
-
-    def release_nowait(self, hold: Hold, released_lock: object) -> Coroutine[Any, Any, bool | None]:
-        """Release a held lock without waiting. Await the result at once."""
-        call = self.run(self.releasing_nowait(hold, released_lock), hold)
-        call.__qualname__ = "AsyncLock.release"  # type: ignore[attr-defined]
-        return call
-
-    async def run(self, steps: Steps, hold: Hold | None = None, ticket: object = None, lock: Any = None) -> Any:
-        """Perform the effects that a generator yields, until it ends or answers.
+    async def run(self, steps: Steps) -> Any:
+        """Perform the effects that an iterator yields, until it ends or answers; return the answer.
 
         A second coroutine would cost each call its frame.
 
-        Args:
-            steps: the generator.
-            hold: the hold to recover after an interrupt. An acquire leaves nothing behind, and a release goes on
-                without its caller.
-            ticket: of the acquire; None for a release.
-            lock: the lock object of the acquire; None for a release.
-
-        Returns:
-            The answer; for an acquire, whether it won.
-
         Raises:
             ClientUnusable, ConfigurationError: the client cannot be used here.
-            LockError: the generator raised it.
+            LockError: the iterator raised it.
         """
         called = self.queues.called
         try:
-            if ticket is not None and hold is not None:
-                hold.claim(ticket)
-            if get_running_loop() is not self.home or not self._standing.usable:
+            if get_running_loop() is not self.home or not self._lifecycle.usable:
                 await self.connect()
             checked = True
             for effect in steps:
@@ -195,7 +150,7 @@ class Driver(Session):
                     continue
                 if called:
                     self.wake_called()
-                if not (checked or self._standing.usable):
+                if not (checked or self._lifecycle.usable):
                     self._connections.check()
                 # Others run while this call waits.
                 checked = False
@@ -208,35 +163,33 @@ class Driver(Session):
                     await self._wait(effect)
             if called:
                 self.wake_called()
-            return None if lock is None or hold is None else self._end_acquire(hold, lock)
+            return self._answer_of(steps)
         except BaseException as error:
             # Not in a function of its own, because a second interrupt may come before that function's `try`.
             try:
-                self._recover(steps, hold, ticket, error)
+                self._recover(steps, error)
             except BaseException:
                 # An interrupt; no caller repeats this.
-                self._recover(steps, hold, ticket, error)
+                self._recover(steps, error)
                 raise
             raise
+
+    def _answer_of(self, steps: Steps) -> Any:
+        if not isinstance(steps, Call):
+            return None
+        call: Call = steps
+        return call.end()
 
     def _note_silence(self, ballot: Ballot) -> None:
         """Record which masters have not answered, if a ballot was not decided in time."""
         if not ballot.decided:
             self._connections.record_silent(ballot)
 
-    def _end_acquire(self, hold: Hold, lock: Any) -> bool:
-        """Begin the upkeep of a lock if it was won; return whether it was."""
-        won: bool = hold.state == HELD
-        # A caller may have asked for the event of the loss meanwhile.
-        if won and lock._upkeep is not None:
-            lock._begin_upkeep(True)
-        return won
-
     async def _wait(self, effect: list[Ballot] | QueueEntry | Pause) -> None:
         """Perform an effect that waits for anything but the votes on one ballot."""
         if isinstance(effect, list):
             await self._await_all(effect)
-            if not self._standing.usable and effect[0].command.undo() is not None:
+            if not self._lifecycle.usable and effect[0].command.undo() is not None:
                 # A client that closes has undone them.
                 self._connections.check()
         elif isinstance(effect, QueueEntry):
@@ -244,7 +197,7 @@ class Driver(Session):
             self._attend_by(now + LONGEST_NS, now)
             effect.waiter = future = self._future(effect.until_ns)
             await future
-            if not self._standing.usable:
+            if not self._lifecycle.usable:
                 self._connections.check()
         else:
             await self._pause(max(0, effect.until_ns - self._clock.now()) / SECOND)
@@ -265,14 +218,12 @@ class Driver(Session):
         # Cython cannot pass the compiled method itself as a callback.
         future.wake_soon()
 
-    def _recover(self, steps: Steps, hold: Hold | None, ticket: object, error: BaseException) -> None:
-        """Recover an acquire or a release that was interrupted or that failed. If interrupted, this may be repeated."""
-        # It leaves its queue.
+    def _recover(self, steps: Steps, error: BaseException) -> None:
+        """End steps that were interrupted or that failed. If interrupted, this may be repeated."""
+        # They leave their queue.
         steps.close()
-        if hold is not None and ticket is not None:
-            self.abandon(hold, ticket)
-        elif hold is not None:
-            self.resend_release(hold, hold.ticket, error)
+        if isinstance(steps, Call):
+            steps.recover(self, error)
         if self.queues.called:
             self.wake_called()
 
@@ -312,7 +263,7 @@ class Driver(Session):
         if self._fleet is None:
             return
         self._send([self._fleet.ballot_of(command) for command in commands])
-        if not (self._standing.forked or self._fleet.torn):
+        if not (self._lifecycle.forked or self._fleet.torn):
             self._flush()
 
     def _send(self, ballots: list[Ballot]) -> None:
@@ -327,7 +278,7 @@ class Driver(Session):
             self._submit(ballots)
 
     def _submit(self, ballots: list[Ballot]) -> None:
-        if self._standing.closed or self._standing.forked:
+        if self._lifecycle.closed or self._lifecycle.forked:
             return
         for ballot in ballots:
             self._fleet.submit(ballot)
@@ -347,9 +298,9 @@ class Driver(Session):
         Raises:
             WrongLoop: the client was used in another event loop.
         """
-        if self._standing.closing:
+        if self._lifecycle.closing:
             return
-        if self._fleet is None or self._standing.forked:
+        if self._fleet is None or self._lifecycle.forked:
             self._connections.close()
             return
         if self._loop is not get_running_loop():
@@ -407,7 +358,7 @@ class Driver(Session):
 
     def await_answers(self, until_ns: int) -> None:
         """Wait for the answers to releases when the interpreter ends and no loop runs any more."""
-        if self._standing.usable and self._loop is not None and not self._loop.is_running():
+        if self._lifecycle.usable and self._loop is not None and not self._loop.is_running():
             self._fleet.await_answers(until_ns)
             self._connections.notify_lost()
 
@@ -428,7 +379,7 @@ class Driver(Session):
             if timer is not None:
                 timer.cancel()
         self._timer = self._attending = self._hurry = None
-        next_ns = self._schedule.next_ns(self._clock.now())
+        next_ns = self.schedule.next_ns(self._clock.now())
         # The loss of locks that are still held is reported.
         if next_ns:
             self._attend_at(next_ns)
@@ -460,7 +411,7 @@ class Driver(Session):
         place = len(ballots)
         while (place := last_open(ballots, place, late_ns)) >= 0:
             # Closed meanwhile, so no reply would wake this task.
-            if not self._standing.usable:
+            if not self._lifecycle.usable:
                 break
             ballot = ballots[place]
             ballot.waiter = future = self._future(ballot.until_ns)
@@ -497,9 +448,9 @@ class Driver(Session):
         """Send the staged bytes; watch the sockets that did not take all of them."""
         self._flushing = False
         fleet = self._fleet
-        if self._standing.closed:
+        if self._lifecycle.closed:
             return
-        if self._standing.undialled:
+        if self._lifecycle.undialled:
             self._connections.dial_again()
         fleet.flush()
         if fleet.decided or fleet.fallen:
@@ -687,10 +638,10 @@ class Driver(Session):
 
     def add_upkeep(self, term: Term) -> None:
         """Renew a lock, or report its loss, from now on."""
-        self._schedule.add(term)
+        self.schedule.add(term)
         # At `longest_ns` the latest, so that released locks are not kept until they are due.
         now = self._clock.now()
-        self._attend_by(min(term.look_ns(now), now + self._schedule.longest_ns), now)
+        self._attend_by(min(term.look_ns(now), now + self.schedule.longest_ns), now)
 
     def _attend_by(self, due_ns: int, now_ns: int) -> None:
         """Attend at that time at the latest."""
@@ -707,7 +658,7 @@ class Driver(Session):
         if self._forgotten and not self.queues.by_key:
             # No waiters, and no references to our locks.
             pass
-        elif self._loop is not None and not (self._standing.forked or self._loop.is_closed()):
+        elif self._loop is not None and not (self._lifecycle.forked or self._loop.is_closed()):
             # The loop's clock is read first. After a pause between the two readings the call comes early, never late.
             when = self._loop.time() + max(0, due_ns - self._clock.now()) / SECOND
             timer = self._loop.call_at(when, self._attend)
@@ -725,27 +676,27 @@ class Driver(Session):
             if timer is not None:
                 timer.cancel()
             now = self._clock.now()
-            terms = self._schedule.due(now)
+            terms = self.schedule.due(now)
             self._attend_to(terms, now)
         except BaseException:
             # Ctrl-C; without a next call no lock would be renewed any more.
-            self._schedule.conclude(terms, {}, LockError("the renewal was interrupted"))
+            self.schedule.conclude(terms, {}, LockError("the renewal was interrupted"))
             self._attend_at(self._clock.now() + LONGEST_NS)
             raise
         finally:
             # Last: an `on_lost` may raise CancelledError.
-            report_losses(self._schedule.lost)
+            report_losses(self.schedule.lost)
 
     def _attend_to(self, terms: list[Term], now: int) -> None:
         """Renew locks, call waiters whose turn has come, and set the timer for what is due next."""
         # Locks that are still held run out, and their loss is reported.
-        if not self._standing.usable:
-            self._schedule.conclude(terms, {}, LockError("the client cannot be used"))
-            next_ns = self._schedule.next_ns(now)
+        if not self._lifecycle.usable:
+            self.schedule.conclude(terms, {}, LockError("the client cannot be used"))
+            next_ns = self.schedule.next_ns(now)
             if next_ns:
                 self._attend_at(next_ns)
             return
-        for work in work_of(self._schedule, self._quorum, terms, extending_all, asking_all):
+        for work in work_of(self.schedule, self._quorum, terms):
             assert self._loop is not None
             task = self._loop.create_task(self._renew(work))
             self._renewals.add(task)
@@ -756,7 +707,7 @@ class Driver(Session):
         if queue_ns:
             queue_ns = min(queue_ns, now + LONGEST_NS)
         self.wake_called()
-        due = [due_ns for due_ns in (queue_ns, self._schedule.next_ns(now)) if due_ns]
+        due = [due_ns for due_ns in (queue_ns, self.schedule.next_ns(now)) if due_ns]
         if due:
             self._attend_at(min(due))
 
@@ -779,17 +730,17 @@ class Driver(Session):
         """Take what a dialling thread or a listener delivers, in that thread, to the loop."""
         self._arrivals.append((index, outcome))
         try:
-            if self._loop is not None and not self._standing.closed:
+            if self._loop is not None and not self._lifecycle.closed:
                 self._loop.call_soon_threadsafe(self._arrive)
         except RuntimeError:
             # The loop is closed, and with it this client.
             self._connections.close()
         # Checked after `append`: either this thread sees `closed`, or `close` sees the outcome.
-        if self._standing.closed:
+        if self._lifecycle.closed:
             reject(outcome)
 
     def _arrive(self) -> None:
-        if self._standing.closed:
+        if self._lifecycle.closed:
             return
         try:
             # Taken off when it is done, so that an interrupt loses none.

@@ -25,34 +25,31 @@ from redlatch.drivers.closing import Closing
 from redlatch.drivers.lifetime import await_answers_at_exit
 from redlatch.drivers.push_reader import PushReader
 from redlatch.drivers.upkeep import Question, Renewal, ReportThreads, work_of
-from redlatch.errors import AlreadyHeld, LockError
+from redlatch.errors import LockError
 from redlatch.guard.handover import Successor
 from redlatch.masters.master import Master
 from redlatch.quorum.upkeep import Term
 from redlatch.quorum.upkeep_schedule import LONGEST_NS
 
-from ..quorum.claim import HELD
-from ..quorum.counting import count_failure
-from ..quorum.effects import Answer, Send, Steps
-from ..quorum.hold import Hold
-from ..quorum.quorum import Quorum
+from ..quorum.calls import Calls
+from ..quorum.effects import Answer, Call, Send, Steps
 from ..quorum.waiting.queues import QueueEntry
 from ..votes.ballot import Ballot
 from ..votes.commands import Command
 from ..votes.units import SECOND
+from .base import BaseDriver
 from .followers import Followers
 from .leader import Leader
-from .session import Session, asking_all, extending_all
 from .wake_chain import WakeChain, Watchers
 
 
-class Driver(Session):
+class Driver(BaseDriver):
     """Runs the generators of `quorum` for any number of threads."""
 
     def __init__(
         self,
         masters: list[Master],
-        quorum: Quorum,
+        quorum: Calls,
         tracking: bool,
         dialler: MakeDialler,
         guard: MakeGuard | None,
@@ -67,44 +64,13 @@ class Driver(Session):
         self._leader = leader = Leader(connections, queues, quorum, chain, watchers, background, gil_patience_ns)
         self._followers = Followers(leader, chain, connections, background, clock)
         self._closing = Closing(
-            leader, chain, watchers, queues, connections, background, clock, self._schedule, self.held_locks
+            leader, chain, watchers, queues, connections, background, clock, self.schedule, self.held_locks
         )
-        self._reports = ReportThreads(self._schedule.lost, partial(run_aside, "report"))
+        self._reports = ReportThreads(self.schedule.lost, partial(run_aside, "report"))
         self._push_reader = PushReader(self)
         self._connected = False
         # One lock for each process id, because a fork may copy a locked one.
         self._connecting: dict[int, threading.Lock] = {}
-
-    def acquire(self, hold: Hold, ttl_ms: int, timeout: float | None, ticket: object) -> bool:
-        """Claim a hold and try to win its lock.
-
-        Args:
-            ticket: identifies this claim. If this raises anything, the caller must call `abandon` with it.
-
-        Returns:
-            Whether it was won.
-
-        Raises:
-            AlreadyHeld, and what `run` does.
-        """
-        try:
-            hold.claim(ticket)
-        except AlreadyHeld as error:
-            count_failure(self._quorum, [hold], error)
-            raise
-        self.run(self.acquiring(hold, ttl_ms, timeout))
-        return hold.state == HELD
-
-    def release(self, hold: Hold, ttl_ms: int) -> None:
-        """Release a held lock and wait for the answer.
-
-        If this raises anything, the caller must call `resend_release`.
-        """
-        self.run(self.releasing(hold, ttl_ms))
-
-    def release_nowait(self, hold: Hold, released_lock: object) -> None:
-        """Release a held lock without waiting. If this raises anything, the caller must call `resend_release`."""
-        self.run(self.releasing_nowait(hold, released_lock))
 
     def run(self, steps: Steps) -> Any:
         """Perform the effects that a generator yields, until it ends or answers; return the answer.
@@ -117,23 +83,25 @@ class Driver(Session):
         try:
             if not self._connected:
                 self.connect()
-            elif not self._standing.usable:
+            elif not self._lifecycle.usable:
                 self._connections.check()
             return self._perform(steps)
-        except BaseException:
+        except BaseException as error:
             try:
-                self._end(steps)
+                self._recover(steps, error)
             except BaseException:
                 # A second interrupt.
-                self._end(steps)
+                self._recover(steps, error)
                 raise
             raise
 
-    def _end(self, steps: Steps) -> None:
-        """End a generator that was interrupted or that failed. If interrupted, this may be repeated."""
-        # It leaves its queue.
+    def _recover(self, steps: Steps, error: BaseException) -> None:
+        """End steps that were interrupted or that failed. If interrupted, this may be repeated."""
+        # They leave their queue.
         steps.close()
         self._leader.recover()
+        if isinstance(steps, Call):
+            steps.recover(self, error)
 
     def _perform(self, steps: Steps) -> Any:
         called = self.queues.called
@@ -144,7 +112,7 @@ class Driver(Session):
                 continue
             if called:
                 self._leader.wake_called()
-            if not self._standing.usable:
+            if not self._lifecycle.usable:
                 self._connections.check()
             if isinstance(effect, Ballot):
                 self._followers.ask(effect)
@@ -158,7 +126,10 @@ class Driver(Session):
                 self._watchers.wait(self._connections.is_closing, effect.until_ns)
         if called:
             self._leader.wake_called()
-        return None
+        if not isinstance(steps, Call):
+            return None
+        call: Call = steps
+        return call.end()
 
     def connect(self, all_of_them: bool = False) -> None:
         """Dial every master. Wait until a quorum is connected, and a moment longer for the others.
@@ -179,12 +150,12 @@ class Driver(Session):
                 # Last: after an interrupt before this, all of it is done again.
                 self._leader.fleet = fleet
                 # `close` ran meanwhile and found no fleet to close.
-                if self._standing.closed:
+                if self._lifecycle.closed:
                     self._connections.close()
         if not self._connections.all_dialled():
             self._connections.arrivals.append((0, None))
             # A signal handler or a finalizer inside a call of this thread: that call takes the arrival.
-            if not (self._leader.has_role() or self._standing.closed):
+            if not (self._leader.has_role() or self._lifecycle.closed):
                 self._leader.serve()
             self._connections.raise_failure()
         wait = 2 * DIAL_TIMEOUT if all_of_them else GRACE
@@ -220,7 +191,7 @@ class Driver(Session):
     @property
     def closed(self) -> bool:
         """True if the sockets are closed."""
-        return self._standing.closed
+        return self._lifecycle.closed
 
     def read_late_replies(self) -> None:
         """Count the replies that came while no thread was in a call; for the background thread.
@@ -237,13 +208,13 @@ class Driver(Session):
 
     def add_upkeep(self, term: Term) -> None:
         """Renew a lock, or report its loss, from now on."""
-        self._schedule.add(term)
+        self.schedule.add(term)
         now = self._clock.now()
-        self._background.attend_by(min(term.look_ns(now), now + self._schedule.longest_ns))
+        self._background.attend_by(min(term.look_ns(now), now + self.schedule.longest_ns))
 
     def sockets(self) -> list[int]:
         """Return the descriptors of the connections if keys of held locks are watched; for the push reader."""
-        if self._standing.closed or not self._schedule.keys.watching():
+        if self._lifecycle.closed or not self.schedule.keys.watching():
             return []
         fleet = self._leader.fleet
         return [fleet.wires.fileno(link.index) for link in fleet.links if link.up]
@@ -253,12 +224,12 @@ class Driver(Session):
 
         Longer waits are left to threads of their own: the loss of another lock may be due meanwhile.
         """
-        if self._standing.forked:
+        if self._lifecycle.forked:
             return None
         now = self._clock.now()
-        terms = self._schedule.due(now)
+        terms = self.schedule.due(now)
         # An `on_lost` may take long.
-        aside = not self._schedule.lost or self._reports.start()
+        aside = not self.schedule.lost or self._reports.start()
         try:
             return self._attend(terms, now)
         finally:
@@ -269,27 +240,27 @@ class Driver(Session):
     def _attend(self, terms: list[Term], now: int) -> float | None:
         """Renew what is due, and look after the waiters."""
         # Locks that are still held run out, and their loss is reported.
-        if not self._standing.usable:
-            self._schedule.conclude(terms, {}, LockError("the client cannot be used"))
-            next_ns = self._schedule.next_ns(now)
+        if not self._lifecycle.usable:
+            self.schedule.conclude(terms, {}, LockError("the client cannot be used"))
+            next_ns = self.schedule.next_ns(now)
             # Otherwise the background thread sets it.
             if next_ns:
                 self._background.wake_ns = next_ns
             return max(0, next_ns - now) / SECOND if next_ns else None
-        for work in work_of(self._schedule, self._quorum, terms, extending_all, asking_all):
+        for work in work_of(self.schedule, self._quorum, terms):
             if isinstance(work, Question):
                 self._push_reader.start()
             if not run_aside("renew", self._renew, work):
                 work.fail(LockError("it could not begin: no thread could start"))
                 work.conclude()
         # Pushes are read even while no thread leads: all threads may wait for a holder of this client.
-        if self._schedule.next_ns(now) or self.queues.by_key:
+        if self.schedule.next_ns(now) or self.queues.by_key:
             self.read_late_replies()
         queue_ns = self.queues.expire(now)
         self._leader.wake_called()
         self._background.wake_ns = now + LONGEST_NS
         now = self._clock.now()
-        due = [due_ns for due_ns in (queue_ns, self._schedule.next_ns(now), now + LONGEST_NS) if due_ns]
+        due = [due_ns for due_ns in (queue_ns, self.schedule.next_ns(now), now + LONGEST_NS) if due_ns]
         self._background.wake_ns = min(due)
         return max(0, min(due) - now) / SECOND
 
@@ -309,7 +280,7 @@ class Driver(Session):
     def deliver(self, index: int, outcome: Arrival) -> None:
         """Take what a dialling thread or a listener delivers, in that thread."""
         self._connections.arrivals.append((index, outcome))
-        if self._standing.closed:
+        if self._lifecycle.closed:
             reject(outcome)
             return
         self._leader.serve()

@@ -12,22 +12,15 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from redlatch.errors import LockError
+from redlatch.quorum.calls import Calls
 from redlatch.quorum.effects import Steps
-from redlatch.quorum.hold import Hold
 from redlatch.quorum.outcome import proves_nothing
 from redlatch.quorum.policy import Doubts
-from redlatch.quorum.quorum import Quorum
 from redlatch.quorum.upkeep import Term
 from redlatch.quorum.upkeep_schedule import Loss, UpkeepSchedule
 from redlatch.votes.ballot import Ballot
 
 logger = logging.getLogger("redlatch")
-
-# Makes the steps that extend many holds, each to a ttl in ms if it has a token, and puts errors into a dict by place.
-Extending = Callable[[Quorum, list[tuple[Hold, int, bytes]], dict[int, LockError]], Steps]
-
-# Makes the steps that ask about the keys of many leases.
-Asking = Callable[[Quorum, list[Term]], Steps]
 
 # At most this many threads of a client report losses at the same time.
 MOST_REPORTS = 16
@@ -41,10 +34,9 @@ class Renewal:
     Args:
         schedule: of the client.
         terms: what is renewed.
-        extending: of the driver's build.
     """
 
-    def __init__(self, schedule: UpkeepSchedule, quorum: Quorum, terms: list[Term], extending: Extending) -> None:
+    def __init__(self, schedule: UpkeepSchedule, quorum: Calls, terms: list[Term]) -> None:
         self._schedule = schedule
         self._quorum = quorum
         self._terms = terms
@@ -52,14 +44,13 @@ class Renewal:
             term.renewing = True
         now_ns = quorum.clock.now()
         self._wanted = [(term.hold, term.renewal_ttl_ms(now_ns), term.token) for term in terms]
-        self._extending = extending
         self._errors: dict[int, LockError] = {}
         # Until it has ended in another way.
         self._error: LockError | None = LockError("the renewal failed")
 
     def steps(self) -> Steps:
         """Return the steps to run."""
-        return self._extending(self._quorum, self._wanted, self._errors)
+        return self._quorum.extend_all(self._wanted, self._errors)
 
     def succeed(self) -> None:
         """Record that the steps have ended."""
@@ -84,11 +75,10 @@ class Question:
     The thread that attends makes it, because it changes the terms.
     """
 
-    def __init__(self, schedule: UpkeepSchedule, quorum: Quorum, terms: list[Term], asking: Asking) -> None:
+    def __init__(self, schedule: UpkeepSchedule, quorum: Calls, terms: list[Term]) -> None:
         self._schedule = schedule
         self._quorum = quorum
         self._terms = terms
-        self._asking = asking
         now_ns = quorum.clock.now()
         for term in terms:
             if term.watch is not None:
@@ -96,7 +86,7 @@ class Question:
 
     def steps(self) -> Steps:
         """Return the steps to run."""
-        return self._asking(self._quorum, self._terms)
+        return self._quorum.ask_about_keys(self._terms)
 
     def succeed(self) -> None:
         """Record that the steps have ended; the ballots have the answers."""
@@ -111,14 +101,12 @@ class Question:
         self._schedule.keys.conclude(self._terms)
 
 
-def work_of(
-    schedule: UpkeepSchedule, quorum: Quorum, terms: list[Term], extending: Extending, asking: Asking
-) -> list[Renewal | Question]:
+def work_of(schedule: UpkeepSchedule, quorum: Calls, terms: list[Term]) -> list[Renewal | Question]:
     """Return what a driver has to run: the renewal of the terms that are due, and the questions about keys."""
-    work: list[Renewal | Question] = [Renewal(schedule, quorum, terms, extending)] if terms else []
+    work: list[Renewal | Question] = [Renewal(schedule, quorum, terms)] if terms else []
     asked = schedule.keys.take_due()
     if asked:
-        work.append(Question(schedule, quorum, asked, asking))
+        work.append(Question(schedule, quorum, asked))
     return work
 
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .. import impl
 from ..errors import ClientClosed, ConfigurationError, LockError, QuorumUnavailable
+from ..quorum.calls import Calls
 from ..quorum.claim import HELD, RELEASING, UNCONFIRMED
 from ..quorum.effects import Steps
 from ..quorum.hold import Hold
 from ..quorum.upkeep import Upkeep
 from ..votes.commands import Command
-from .driver import Driver
 from .lock import BaseLock, Shared
 from .options import several
 
@@ -45,7 +45,7 @@ class Batch(Generic[AnyLock]):
         ticket: object = None,
     ) -> None:
         self._shared = shared
-        self._driver: Driver = shared.driver
+        self._quorum: Calls = shared.quorum
         self._locks = several("locks", locks, drawn)
         self._ticket = ticket or object()
         # The key is the lock's place among those that are not None.
@@ -69,17 +69,17 @@ class Batch(Generic[AnyLock]):
         """Try to acquire each lock once; all have the same ttl."""
         locks = self._present()
         ttl_ms = locks[0]._ttl_ms if locks else 0
-        return self._driver.acquiring_many(holds_of(locks), self._ticket, ttl_ms)
+        return self._quorum.acquire_many(holds_of(locks), self._ticket, ttl_ms)
 
     def releasing(self, wait: bool) -> Steps:
         """Release each lock; raise TypeError if an element is not a lock."""
         self.check()
-        locks, driver = self._present(), self._driver
+        locks, quorum = self._present(), self._quorum
         holds = holds_of(locks)
-        self._claims = driver.tickets(holds)
+        self._claims = quorum.tickets(holds)
         if not wait:
-            return self._together([driver.releasing_nowait(lock._hold, lock) for lock in locks])
-        return driver.releasing_many(holds, longest_ttl_ms(locks), self._errors)
+            return self._together([quorum.release_nowait(lock._hold, lock) for lock in locks])
+        return quorum.release_many(holds, longest_ttl_ms(locks), self._errors)
 
     def extending(self, ttl: float | None) -> Steps:
         """Extend each lock; raise TypeError if an element is not a lock."""
@@ -135,7 +135,7 @@ class Batch(Generic[AnyLock]):
         """Resend releases that were interrupted, or ended early because the client became unusable.
 
         This does not touch a lock object that was released and acquired again since. If interrupted, this may be
-        repeated. See `Session.resend_release` for releases that end early.
+        repeated. See `recovery.resend_release` for releases that end early.
 
         Args:
             error: the exception that ended the release.
@@ -150,7 +150,7 @@ class Batch(Generic[AnyLock]):
         if isinstance(error, LockError):
             unusable = isinstance(error, (ClientClosed, ConfigurationError))
             claims = [claim for claim in claims if unusable and claim[0].state in (RELEASING, UNCONFIRMED)]
-        now_ns = self._shared.quorum.clock.now()
+        now_ns = self._quorum.clock.now()
         self._send([hold for hold, _ in claims], [hold.resend_release(ticket, now_ns) for hold, ticket in claims])
 
     def _send(self, holds: list[Hold], releases: list[Command | None]) -> None:
@@ -158,16 +158,16 @@ class Batch(Generic[AnyLock]):
         if not holds:
             return
         try:
-            self._driver.send([command for command in releases if command is not None])
+            self._shared.driver.send([command for command in releases if command is not None])
         finally:
             for hold in holds:
-                self._driver.leave_queue(hold)
+                self._quorum.leave_queue(self._shared.driver, hold)
 
     def _present(self) -> list[AnyLock]:
         return present(self._locks)
 
     def _together(self, many: list[Steps]) -> Steps:
-        return self._driver.together(many, self._errors)
+        return self._quorum.together(many, self._errors)
 
     def _raise_unavailable(self) -> None:
         for error in self._errors.values():

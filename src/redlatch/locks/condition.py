@@ -33,8 +33,8 @@ class BaseCondition:
             raise ConfigurationError(lock._shared.no_scripts, name=lock.name)
         self._lock: Any = lock
         self._name = name
-        self._driver: Any = lock._shared.driver
-        self._queue = self._driver.condition(lock._hold, lock._hold.key + SUFFIX + _digest(name), lock._ttl_ms)
+        self._shared: Any = lock._shared
+        self._queue = self._shared.quorum.condition(lock._hold, lock._hold.key + SUFFIX + _digest(name), lock._ttl_ms)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__} cannot be copied or pickled: it belongs to one lock object")

@@ -52,7 +52,7 @@ def check_connected(driver: Driver, size: int, require: str | None) -> None:
     """
     if require not in (None, ALL, QUORUM):
         raise ConfigurationError(f"require: 'all', 'quorum' or None is needed, got {require!r}")
-    causes = driver.causes()
+    causes = driver.status.causes()
     spare = size - quorum_of(size)
     lasting = {name: cause for name, cause in causes.items() if cure_of(cause)}
     if len(lasting) > spare or (lasting and require == ALL):

@@ -18,9 +18,9 @@ from ..guard.settings import Guard
 from ..health import Health
 from ..masters.listed import masters_from_env, masters_of, refuse_namesakes
 from ..masters.master import Master
+from ..quorum.calls import Calls
 from ..quorum.hold import Hold
 from ..quorum.policy import Handoff, Retry
-from ..quorum.quorum import Quorum
 from ..quorum.upkeep import Upkeep
 from ..stats import Stats, without_the_present
 from ..votes.key import prefix_of
@@ -125,7 +125,7 @@ class BaseClient:
             self._successor_of(next, guard),
             **options,
         )
-        self._driver.expect_to_run(heartbeat_ns)
+        self._driver.schedule.expect_to_run(heartbeat_ns)
         self._shared = Shared(self._driver, self._quorum, wait_release, lost, self._no_scripts())
 
     # A client takes four things from outside: masters, connections, time and random numbers. A simulation replaces
@@ -145,14 +145,16 @@ class BaseClient:
     def _dialler(self) -> Callable[..., Any]:
         return partial(Dialler, connect=partial(connect.dial, scripts=self._scripts))
 
-    def _quorum_of(self, **numbers: Any) -> Quorum:
+    def _quorum_of(self, **numbers: Any) -> Calls:
         """Make the quorum from these settings, with the machine's clocks and random numbers."""
-        state, tokens = (self._implementation().module(f"quorum.{name}") for name in ("quorum", "tokens"))
-        quorum: Quorum = state.Quorum(
+        calls, policy, tokens = [
+            self._implementation().module(f"quorum.{name}") for name in ("calls", "policy", "tokens")
+        ]
+        quorum: Calls = calls.Calls(
             clock=impl.current.module("wire.engine.net").BootClock(),
             random=random.Random().random,
             tokens=tokens.Tokens(identity.draw_tokens, self._label if self._owner and self._labels else None),
-            fences=state.Fences(identity.wall_us),
+            fences=policy.Fences(identity.wall_us),
             **numbers,
         )
         return quorum
@@ -215,7 +217,7 @@ class BaseClient:
         no master is connected. A client that is not used learns of changes late: with threads it looks at its
         connections in calls only.
         """
-        health: Health = self._driver.health()
+        health: Health = self._driver.status.health()
         return health
 
     def stats(self) -> Stats:
@@ -223,14 +225,14 @@ class BaseClient:
 
         They are counted in this process and begin when the client is made. `redlatch.metrics` exports them.
         """
-        stats: Stats = self._driver.stats()
-        return without_the_present(stats) if self._driver.forked else stats
+        stats: Stats = self._driver.status.stats()
+        return without_the_present(stats) if self._driver.status.forked else stats
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__}: it cannot be copied or pickled; make one per process")
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {', '.join(self._quorum.masters)} ({self._driver.state})>"
+        return f"<{type(self).__name__} of {', '.join(self._quorum.masters)} ({self._driver.status.state})>"
 
     def _locks_on(
         self, kind: type[AnyLock], names: Iterable[str | bytes], ttl: float | None, group: str | None = None

@@ -68,4 +68,4 @@ class BaseLatch:
         return self._count
 
     def _use(self) -> Any:
-        return self._shared.driver.counts(self._hold, self._count, self._ttl_ms)
+        return self._shared.quorum.counts(self._hold, self._count, self._ttl_ms)

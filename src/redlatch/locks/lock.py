@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 from .. import config, impl
 from ..errors import ClientForked, LockError, LockLost, NotOwned
 from ..holder import Holder
-from ..loss import Loss
+from ..loss import LOST_BEFORE, Loss
+from ..quorum.calls import Calls
 from ..quorum.claim import FREE, HELD
 from ..quorum.counting import count_end, count_lost_release
 from ..quorum.effects import Steps
 from ..quorum.hold import Hold
 from ..quorum.inquiry import holder_of
-from ..quorum.losses import IN_DOUBT, LOST_BEFORE, RAN_OUT, RELEASED
-from ..quorum.outcome import loss, was_released, why_gone
-from ..quorum.quorum import Quorum
+from ..quorum.outcome import loss, why_invalid
 from ..quorum.upkeep import Term, Upkeep
 from ..votes.units import SECOND
 from .driver import Driver
@@ -53,17 +52,19 @@ class Shared(Generic[AnyDriver]):
         no_scripts: why the client has no locks that need scripts; "" if it has them.
     """
 
-    __slots__ = ("__weakref__", "driver", "no_scripts", "on_lost", "quorum", "wait_release")
+    __slots__ = ("__weakref__", "driver", "no_scripts", "on_lost", "quorum", "run", "wait_release")
 
     def __init__(
         self,
         driver: AnyDriver,
-        quorum: Quorum,
+        quorum: Calls,
         wait_release: bool,
         on_lost: Callable[[Any, Loss], object] | None,
         no_scripts: str = "",
     ) -> None:
         self.driver = driver
+        # Runs a call. A field costs less than the attribute of an attribute.
+        self.run: Any = driver.run
         self.quorum = quorum
         self.wait_release = wait_release
         self.on_lost = on_lost
@@ -148,7 +149,7 @@ class BaseLock(Core):
         """
         hold = self._hold
         quorum = self._shared.quorum
-        if hold.state != HELD or quorum.doubts.cover(hold.lease.asked_ns) or self._shared.driver.forked:
+        if hold.state != HELD or quorum.doubts.cover(hold.lease.asked_ns) or self._shared.driver.status.forked:
             return 0.0
         return max(0, hold.deadline_ns - quorum.clock.now()) / SECOND
 
@@ -160,7 +161,7 @@ class BaseLock(Core):
             NotOwned: the lock was never acquired, or was released.
             ClientForked: this process is a forked child of the holder's process.
         """
-        if self._shared.driver.forked:
+        if self._shared.driver.status.forked:
             raise ClientForked(f"{self.name!r} is held by the parent process, not by this child", name=self.name)
         if self._hold.state != HELD:
             raise NotOwned(f"{self.name!r} is not held", name=self.name)
@@ -170,7 +171,7 @@ class BaseLock(Core):
     # --- its loss ----------------------------------------------------------------------------------
 
     def _begin_upkeep(self, acquired: bool = False) -> None:
-        """Start to renew this lock or to watch for its loss, after it was acquired or extended; the drivers call this.
+        """Start to renew this lock or to watch for its loss, after it was acquired or extended.
 
         Args:
             acquired: whether the lock was just acquired.
@@ -233,15 +234,7 @@ class BaseLock(Core):
 
     def _loss(self) -> LockLost:
         """Return the error for the loss of this lock."""
-        quorum, upkeep = self._shared.quorum, self._upkeep
-        reason = (upkeep.reason if upkeep is not None else None) or why_gone(self._hold)
-        if reason is None and was_released(quorum, self._hold):
-            reason = RELEASED
-        if reason is None and not quorum.released_ns and quorum.doubts.cover(self._hold.lease.asked_ns):
-            reason = IN_DOUBT
-        if reason is None:
-            reason = RAN_OUT if upkeep is None else upkeep.why_over(quorum.clock.now())
-        return loss(reason, self._hold)
+        return loss(why_invalid(self._shared.quorum, self._hold, self._upkeep), self._hold)
 
     def _report_loss(self, reason: Loss = LOST_BEFORE, term: Term | None = None) -> None:
         """Report the loss of this lock to `on_lost` or to the log; the drivers call this.
@@ -276,8 +269,7 @@ class BaseLock(Core):
         ttl_ms = (
             self._ttl_ms if ttl is None else config.ttl_ms_of(ttl, shared.quorum.drift_factor, shared.quorum.max_ttl_ms)
         )
-        driver: Driver = shared.driver
-        return driver.extending(self._hold, ttl_ms)
+        return shared.quorum.extend(self._hold, ttl_ms)
 
     def _holder_of(self, found: tuple[bytes, int, int] | None) -> Holder | None:
         """Return the holder from the answer of `inquiry.holder`."""

@@ -7,10 +7,10 @@ from typing import Any, NoReturn
 
 from ..config import timeout_of
 from ..errors import LockLost
+from ..quorum.calls import Calls
 from ..quorum.claim import HELD
 from ..quorum.effects import Steps
 from .batch import Batch
-from .driver import Driver
 from .leaving import leaves, may_leave
 from .lock import BaseLock, Shared, held_for
 from .refusal import Refusal
@@ -27,6 +27,7 @@ class BaseMultiLock:
 
     def __init__(self, shared: Shared[Any], locks: list[Any], timeout: float | None) -> None:
         self._shared = shared
+        self._quorum: Calls = shared.quorum
         self._locks: list[BaseLock] = locks
         self._timeout = timeout
 
@@ -61,9 +62,8 @@ class BaseMultiLock:
             lock.check()
 
     def _acquiring(self, batch: Batch[Any], timeout: float | None) -> Steps:
-        driver: Driver = self._shared.driver
         holds = [lock._hold for lock in self._locks]
-        return driver.acquiring_all(holds, batch._ticket, self._locks[0]._ttl_ms, timeout)
+        return self._quorum.acquire_all(holds, batch._ticket, self._locks[0]._ttl_ms, timeout)
 
     def _timeout_of(self, blocking: bool, timeout: float | None) -> float | None:
         return self._timeout if timeout is None and blocking is True else timeout_of(timeout, blocking)
@@ -93,7 +93,7 @@ class BaseMultiLock:
         lost = None
         for hold, ticket in claims or self._claims():
             try:
-                self._shared.driver.resend_release(hold, ticket, error)
+                self._quorum.resend_release(self._shared.driver, hold, ticket, error)
             except LockLost as loss:
                 lost = lost or loss
         if lost is not None:

@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Any, Generic, NoReturn, Self
 
 from ..errors import AlreadyHeld, LockError, NotOwned
+from ..loss import HOLDER_ENDED
 from ..quorum.claim import HELD
-from ..quorum.losses import HOLDER_ENDED
 from .batch import AnyLock
 from .lock import BaseLock, held_for, note_failure
 from .owner import coroutine_function, named, of_threads, running_task
@@ -170,7 +170,7 @@ class BaseRLock(Generic[AnyLock]):
 
     def _abandon(self, owner: Any, lock: Any, error: BaseException) -> None:
         """Release and forget a lock after an interrupt. If interrupted, this may be repeated."""
-        lock._shared.driver.resend_release(lock._hold, lock._hold.ticket, error)
+        lock._shared.quorum.resend_release(lock._shared.driver, lock._hold, lock._hold.ticket, error)
         if self._of(owner)[0] is lock:
             self._drop(owner)
 

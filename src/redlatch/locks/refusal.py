@@ -25,12 +25,11 @@ class Refusal:
     """
 
     def __init__(self, shared: Any, holds: list[Hold], waited: float, names: list[str | bytes] | None = None) -> None:
-        self._driver: Any = shared.driver
-        self._longest: float = shared.quorum.retry.longest
+        self._shared = shared
         self._holds = holds
         self._waited = waited
         self._names = names
-        heads = self._driver.queues.heads
+        heads = shared.quorum.queues.heads
         local = [(hold, heads.get(hold.key), local_holder(shared.quorum, hold)) for hold in holds]
         # The holds of this client, and for each whether this thread has it.
         self._local = [
@@ -44,7 +43,7 @@ class Refusal:
         asked: list[tuple[Hold, Holder]] = []
         if self._waited and not self._local:
             try:
-                asked = self._driver.run(self._driver.blockers(self._holds, self._waited))
+                asked = self._shared.run(self._shared.quorum.blockers(self._holds, self._waited))
             except LockError:
                 # The error stays that of the acquire, without a holder. The client may have been closed, say.
                 pass
@@ -55,7 +54,7 @@ class Refusal:
         asked: list[tuple[Hold, Holder]] = []
         if self._waited and not self._local:
             try:
-                asked = await self._driver.run(self._driver.blockers(self._holds, self._waited))
+                asked = await self._shared.run(self._shared.quorum.blockers(self._holds, self._waited))
             except LockError:
                 # As in `ask`.
                 pass
@@ -72,7 +71,7 @@ class Refusal:
         elif asked:
             hold, holder = asked[0]
             who = held_by(holder)
-        retry_after = max([self._longest, *[found.ttl_left for _, found, _ in self._local]])
+        retry_after = max([self._shared.quorum.retry.longest, *[found.ttl_left for _, found, _ in self._local]])
         what = f"{hold.name!r}"
         if self._names is not None:
             what = f"one of {self._names!r}" if holder is None else f"{what}, one of {self._names!r},"

@@ -33,18 +33,18 @@ class AsyncCondition(BaseCondition):
         """
         seconds = seconds_of("timeout", timeout)
         self._lock.check()
-        driver, waiter = self._driver, self._queue.waiter()
+        shared, waiter = self._shared, self._queue.waiter()
 
         async def wait() -> bool:
-            await driver.run(waiter.entering())
+            await shared.run(waiter.entering())
             await self._lock.release()
-            called = bool(await driver.run(driver.awaiting_call(waiter, seconds)))
+            called = bool(await shared.run(shared.quorum.await_call(waiter, seconds)))
             await self._lock._acquire_again(waiter.claim)
             if called:
-                driver.leave_condition(waiter, waiter.used())
+                shared.quorum.leave_condition(shared.driver, waiter, waiter.used())
             return called
 
-        return await recovering_task(wait, lambda _: driver.leave_condition(waiter, 0))
+        return await recovering_task(wait, lambda _: shared.quorum.leave_condition(shared.driver, waiter, 0))
 
     async def notify(self, n: int = 1) -> None:
         """Call waiters: they go on when they have the lock, one after another.
@@ -62,7 +62,7 @@ class AsyncCondition(BaseCondition):
             ConfigurationError, TypeError: the number is invalid.
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        await self._driver.run(self._queue.notifying(self._count_of(n)))
+        await self._shared.run(self._queue.notifying(self._count_of(n)))
 
     async def notify_all(self) -> None:
         """Call all waiters; see `notify`.
@@ -71,4 +71,4 @@ class AsyncCondition(BaseCondition):
             NotOwned, LockLost, QuorumUnavailable, ClientUnusable: as for `notify`.
         """
         self._lock.check()
-        await self._driver.run(self._queue.notifying(0))
+        await self._shared.run(self._queue.notifying(0))

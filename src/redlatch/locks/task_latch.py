@@ -18,8 +18,8 @@ class AsyncLatch(BaseLatch):
                 client has copied it meanwhile, it counts.
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        driver, use = self._shared.driver, self._use()
-        await recovering_task(lambda: driver.run(use.counting()), lambda _: driver.take_back(use))
+        shared, use = self._shared, self._use()
+        await recovering_task(lambda: shared.run(use.counting()), lambda _: shared.quorum.take_back(shared.driver, use))
 
     async def wait(self, timeout: float | None = None) -> bool:
         """Wait until the latch is open. The masters keep the latch while this waits.
@@ -35,8 +35,8 @@ class AsyncLatch(BaseLatch):
             ConfigurationError, TypeError: the timeout is invalid.
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        driver = self._shared.driver
-        return bool(await driver.run(driver.awaiting_counts(self._use(), seconds_of("timeout", timeout))))
+        shared, seconds = self._shared, seconds_of("timeout", timeout)
+        return bool(await shared.run(shared.quorum.await_counts(self._use(), seconds)))
 
     async def remaining(self) -> int:
         """Ask the masters how many counts are missing.
@@ -49,5 +49,5 @@ class AsyncLatch(BaseLatch):
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
         use = self._use()
-        await self._shared.driver.run(use.asking())
+        await self._shared.run(use.asking())
         return int(use.left)

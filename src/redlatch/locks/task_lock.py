@@ -41,7 +41,7 @@ class TaskLock(BaseLock):
             ConfigurationError, TypeError: an argument is invalid.
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        return self._acquiring(blocking, timeout, self)  # type: ignore[no-any-return]
+        return self._acquire_in_task(blocking, timeout, TaskTicket)  # type: ignore[no-any-return]
 
     @named("AsyncLock.release")
     @coroutine_function
@@ -58,9 +58,9 @@ class TaskLock(BaseLock):
             QuorumUnavailable: too many masters failed. Their keys are deleted when they are back, or expire.
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        if wait:
-            return self._releasing()  # type: ignore[no-any-return]
-        return self._shared.driver.release_nowait(self._hold, self)
+        call: Coroutine[Any, Any, None] = self._release(wait)
+        call.__qualname__ = "AsyncLock.release"  # type: ignore[attr-defined]
+        return call
 
     async def __aenter__(self) -> Self:
         upkeep = self._upkeep
@@ -101,9 +101,6 @@ class TaskLock(BaseLock):
             await self._leave_lost(scope, error)
 
     _made_here = staticmethod(made_in_this_task)
-
-    # The driver calls this for an acquire while a `with` of this lock object is open.
-    _ticket = TaskTicket
 
     async def _acquire_again(self, ticket: object) -> None:
         """Acquire the lock, and continue the claim with this ticket, which was given up for a wait on a condition."""

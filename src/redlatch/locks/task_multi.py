@@ -43,7 +43,7 @@ class AsyncMultiLock(BaseMultiLock):
         batch = Batch(self._shared, self._locks, ticket=ticket)
 
         async def acquire() -> bool:
-            await self._shared.driver.run(self._acquiring(batch, seconds))
+            await self._shared.run(self._acquiring(batch, seconds))
             return self._won(batch)
 
         return await recovering_task(acquire, lambda _: batch.undo())
@@ -64,7 +64,7 @@ class AsyncMultiLock(BaseMultiLock):
         try:
             claims += self._claims()
             batch = Batch(self._shared, self._locks)
-            await self._shared.driver.run(batch.releasing(wait))
+            await self._shared.run(batch.releasing(wait))
         except BaseException as error:
             # `recovering` says why this is repeated, and why it stands here.
             try:
@@ -89,7 +89,7 @@ class AsyncMultiLock(BaseMultiLock):
         """
         batch = Batch(self._shared, self._locks)
         try:
-            await self._shared.driver.run(batch.extending(ttl))
+            await self._shared.run(batch.extending(ttl))
         finally:
             batch.go_on()
         self._judge(batch, batch.verdicts(), "extended")

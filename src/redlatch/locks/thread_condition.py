@@ -34,18 +34,18 @@ class Condition(BaseCondition):
         """
         seconds = seconds_of("timeout", timeout)
         self._lock.check()
-        driver, waiter = self._driver, self._queue.waiter()
+        shared, waiter = self._shared, self._queue.waiter()
 
         def wait() -> bool:
-            driver.run(waiter.entering())
+            shared.run(waiter.entering())
             self._lock.release()
-            called = bool(driver.run(driver.awaiting_call(waiter, seconds)))
+            called = bool(shared.run(shared.quorum.await_call(waiter, seconds)))
             self._lock._acquire_again(waiter.claim)
             if called:
-                driver.leave_condition(waiter, waiter.used())
+                shared.quorum.leave_condition(shared.driver, waiter, waiter.used())
             return called
 
-        return recovering(wait, lambda _: driver.leave_condition(waiter, 0))
+        return recovering(wait, lambda _: shared.quorum.leave_condition(shared.driver, waiter, 0))
 
     def notify(self, n: int = 1) -> None:
         """Call waiters: they go on when they have the lock, one after another.
@@ -63,7 +63,7 @@ class Condition(BaseCondition):
             ConfigurationError, TypeError: the number is invalid.
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        self._driver.run(self._queue.notifying(self._count_of(n)))
+        self._shared.run(self._queue.notifying(self._count_of(n)))
 
     def notify_all(self) -> None:
         """Call all waiters; see `notify`.
@@ -72,4 +72,4 @@ class Condition(BaseCondition):
             NotOwned, LockLost, QuorumUnavailable, ClientUnusable: as for `notify`.
         """
         self._lock.check()
-        self._driver.run(self._queue.notifying(0))
+        self._shared.run(self._queue.notifying(0))

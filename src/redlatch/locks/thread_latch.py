@@ -19,8 +19,8 @@ class Latch(BaseLatch):
                 client has copied it meanwhile, it counts.
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        driver, use = self._shared.driver, self._use()
-        recovering(lambda: driver.run(use.counting()), lambda _: driver.take_back(use))
+        shared, use = self._shared, self._use()
+        recovering(lambda: shared.run(use.counting()), lambda _: shared.quorum.take_back(shared.driver, use))
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the latch is open. The masters keep the latch while this waits.
@@ -36,8 +36,8 @@ class Latch(BaseLatch):
             ConfigurationError, TypeError: the timeout is invalid.
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        driver = self._shared.driver
-        return bool(driver.run(driver.awaiting_counts(self._use(), seconds_of("timeout", timeout))))
+        shared, seconds = self._shared, seconds_of("timeout", timeout)
+        return bool(shared.run(shared.quorum.await_counts(self._use(), seconds)))
 
     def remaining(self) -> int:
         """Ask the masters how many counts are missing.
@@ -50,5 +50,5 @@ class Latch(BaseLatch):
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
         use = self._use()
-        self._shared.driver.run(use.asking())
+        self._shared.run(use.asking())
         return int(use.left)

@@ -42,16 +42,13 @@ class ThreadLock(BaseLock):
         # Each call returns a new object, so no two tickets are the same; and errors can name the thread of the holder.
         ticket = get_ident()
         try:
-            won: bool = self._acquiring(blocking, timeout, ticket)
-            if won and self._upkeep is not None:
-                self._begin_upkeep(True)
-            return won
+            return self._acquire(blocking, timeout, ticket)
         except BaseException:
             # `recovering` says why this is repeated, and why it stands here.
             try:
-                self._shared.driver.abandon(self._hold, ticket)
+                self._shared.quorum.abandon(self._shared.driver, self._hold, ticket)
             except BaseException:
-                self._shared.driver.abandon(self._hold, ticket)
+                self._shared.quorum.abandon(self._shared.driver, self._hold, ticket)
                 raise
             raise
 
@@ -71,16 +68,13 @@ class ThreadLock(BaseLock):
         """
         ticket = self._hold.ticket
         try:
-            if wait:
-                self._releasing()
-            else:
-                self._shared.driver.release_nowait(self._hold, self)
+            self._release(wait)
         except BaseException as error:
             # As in `acquire`.
             try:
-                self._shared.driver.resend_release(self._hold, ticket, error)
+                self._shared.quorum.resend_release(self._shared.driver, self._hold, ticket, error)
             except BaseException:
-                self._shared.driver.resend_release(self._hold, ticket, error)
+                self._shared.quorum.resend_release(self._shared.driver, self._hold, ticket, error)
                 raise
             raise
 
@@ -115,10 +109,10 @@ class ThreadLock(BaseLock):
             # As in `acquire`. The interrupt may have come before `release` began.
             try:
                 if self._may_leave(ticket, entered):
-                    self._shared.driver.resend_release(hold, ticket, interrupt)
+                    self._shared.quorum.resend_release(self._shared.driver, hold, ticket, interrupt)
             except BaseException:
                 if self._may_leave(ticket, entered):
-                    self._shared.driver.resend_release(hold, ticket, interrupt)
+                    self._shared.quorum.resend_release(self._shared.driver, hold, ticket, interrupt)
                 raise
             raise
 

@@ -41,7 +41,7 @@ class MultiLock(BaseMultiLock):
         batch = Batch(self._shared, self._locks, ticket=ticket)
 
         def acquire() -> bool:
-            self._shared.driver.run(self._acquiring(batch, seconds))
+            self._shared.run(self._acquiring(batch, seconds))
             return self._won(batch)
 
         return recovering(acquire, lambda _: batch.undo())
@@ -62,7 +62,7 @@ class MultiLock(BaseMultiLock):
         try:
             claims += self._claims()
             batch = Batch(self._shared, self._locks)
-            self._shared.driver.run(batch.releasing(wait))
+            self._shared.run(batch.releasing(wait))
         except BaseException as error:
             # `recovering` says why this is repeated, and why it stands here.
             try:
@@ -87,7 +87,7 @@ class MultiLock(BaseMultiLock):
         """
         batch = Batch(self._shared, self._locks)
         try:
-            self._shared.driver.run(batch.extending(ttl))
+            self._shared.run(batch.extending(ttl))
         finally:
             batch.go_on()
         self._judge(batch, batch.verdicts(), "extended")

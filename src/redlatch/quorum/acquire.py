@@ -8,6 +8,7 @@ Source of the algorithm: https://redis.io/docs/latest/develop/clients/patterns/d
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from redlatch.errors import LockBusy, QuorumUnavailable
@@ -16,37 +17,48 @@ from ..votes.ballot import Ballot
 from ..votes.units import UNBOUNDED
 from .attempt import new_attempt
 from .claim import HELD
-from .effects import ENDED, Pause, Send, Steps
+from .effects import ENDED, Call, Pause, Send, Steps
 from .hold import Hold
 from .inquiry import name_holder
 from .quorum import Quorum
+from .recovery import abandon
 from .waiting.in_queue import reach_the_head
 
 
-def acquire(quorum: Quorum, hold: Hold, ttl_ms: int, give_up_ns: int | None) -> Steps:
+def acquire(
+    quorum: Quorum,
+    hold: Hold,
+    ttl_ms: int,
+    give_up_ns: int | None,
+    ticket: object = None,
+    won: Callable[[], object] | None = None,
+) -> Steps:
     """Try until the lock is won or the time is over. Every attempt has a new token, and is undone unless it has won.
 
     If another hold of this client is the head of the name's queue, this one waits in the queue, and may get the lease
     of that hold. The thread or task that calls this function owns the lock, even if another one runs the iterator.
 
     Args:
-        hold: a hold that the caller has claimed. In the end it is HELD or FREE. If the iterator raises, the caller
-            abandons it and has it leave the queue.
+        hold: in the end it is HELD or FREE. If the iterator raises, the driver recovers it.
         ttl_ms: the time to live on the masters.
         give_up_ns: when to stop trying; None is never. One attempt is always made, unless another hold of this client
             is the head and `Quorum.trust_local_holder` is True.
+        ticket: identifies the claim on the hold. None: the caller has claimed it.
+        won: is called when the lock is held.
 
     Raises:
         QuorumUnavailable: two attempts in a row had no verdict, because too many masters failed; or three, if another
             connection broke meanwhile.
         LockBusy: `max_waiters` of this client wait already, or the timeout ends too early for the queue.
-        AlreadyHeld: the calling thread or task would wait for itself.
+        AlreadyHeld: another call has the claim, or the calling thread or task would wait for itself.
     """
-    until_ns = UNBOUNDED if give_up_ns is None else give_up_ns
-    return new_acquiring(quorum, hold, ttl_ms, until_ns)  # type: ignore[return-value]
+    acquiring = new_acquiring(quorum, hold, ttl_ms, UNBOUNDED if give_up_ns is None else give_up_ns)
+    acquiring._ticket = ticket
+    acquiring._won = won
+    return acquiring  # type: ignore[return-value]
 
 
-class Acquiring:
+class Acquiring(Call):
     """The effects of one acquire; `new_acquiring` makes it (see `new_ballot`).
 
     `_ballot` is under way, and None once the acquire is over. `_ahead` is sent before it. `_rest` is the generator that
@@ -62,8 +74,10 @@ class Acquiring:
         "_kind",
         "_quorum",
         "_rest",
+        "_ticket",
         "_ttl_ms",
         "_until_ns",
+        "_won",
     )
 
     def _begin(self, quorum: Quorum, hold: Hold, ttl_ms: int, until_ns: int) -> None:
@@ -77,6 +91,8 @@ class Acquiring:
         self._ballot: Any = None
         self._ahead: Ballot | None = None
         self._rest: Any = None
+        self._ticket: object = None
+        self._won: Callable[[], object] | None = None
 
     def __iter__(self) -> Acquiring:
         return self
@@ -102,6 +118,8 @@ class Acquiring:
     def _reach(self) -> bool:
         """Begin the acquire; return whether the hold may ask the masters at once."""
         quorum, hold, kind = self._quorum, self._hold, self._kind
+        if self._ticket is not None:
+            hold.claim(self._ticket)
         hold.to_waiting()
         kind.begin(quorum, hold, self._caller)
         started = quorum.clock.now()
@@ -187,9 +205,19 @@ class Acquiring:
         if self._ballot is not None and self._rest is not ENDED:
             self._kind.end_watch(self._quorum, self._hold.key)
         if self._attempt is None:
-            # The client was connecting.
+            # The client was connecting, or another call has the claim.
             self._attempt = new_attempt(self._quorum, self._hold, self._ttl_ms, self._until_ns, 0)
         self._attempt.count_break()
+
+    def end(self) -> bool:
+        won: bool = self._hold.state == HELD
+        if won and self._won is not None:
+            self._won()
+        return won
+
+    def recover(self, driver: Any, error: BaseException) -> None:
+        if self._ticket is not None:
+            abandon(self._quorum, driver, self._hold, self._ticket)
 
     def throw(self, error: BaseException) -> NoReturn:
         self.close()

@@ -7,12 +7,14 @@
   Pause(until_ns)  wait
   Answer(value)    return the value; the last effect of an iterator that answers a question
 
-An iterator does no I/O, and takes the time and random numbers from the `Quorum`.
+An iterator does no I/O, and takes the time and random numbers from the `Quorum`. The iterators of an acquire and of a
+release are a `Call`: they also know what recovers them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
+from typing import Any
 
 from ..votes.ballot import Ballot
 from .waiting.queues import QueueEntry
@@ -37,6 +39,20 @@ class Answer:
 
     def __init__(self, value: object) -> None:
         self.value = value
+
+
+class Call:
+    """The steps of one call that a driver must recover if it fails or is interrupted."""
+
+    __slots__ = ()
+
+    def end(self) -> Any:
+        """Return the answer of the call, after its last step. The driver recovers the call if this raises."""
+        return None
+
+    def recover(self, driver: Any, error: BaseException) -> None:
+        """Leave nothing behind, after the steps were closed. If interrupted, this may be repeated."""
+        raise NotImplementedError
 
 
 Effect = Ballot | list[Ballot] | Send | QueueEntry | Pause | Answer

@@ -45,7 +45,7 @@ class Hold(Claim):
         token_exposed: whether the token was given to a user, who may release the lock with it from anywhere.
         lacking: when an extension began, and a bit mask of the masters that had no key then (see `repair`).
         lost_ns: leases that were asked for until this time are lost, because the key was deleted.
-        lost_because: the token of the lease that was last found lost, and its loss; or None (see `outcome.why_gone`).
+        lost_because: the token of the lease that was last found lost, and its loss; or None (see `outcome.why_lost`).
         figures: the figures of its group; None if it has no group.
         won_ns: when this holder got the lease; 0 once the end of the lease was counted.
     """

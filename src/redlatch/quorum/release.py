@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from .counting import count_end, figures_of
-from .effects import ENDED, Send, Steps
+from .effects import ENDED, Call, Send, Steps
 from .hold import Hold
 from .outcome import end_release, loss, why_lost
 from .quorum import Quorum
+from .recovery import resend_release
 
 
 def release(quorum: Quorum, hold: Hold, wait_ns: int) -> Steps:
@@ -32,15 +33,30 @@ def release(quorum: Quorum, hold: Hold, wait_ns: int) -> Steps:
     return new_releasing(quorum, hold, wait_ns)  # type: ignore[return-value]
 
 
-class Releasing:
+class Releasing(Call):
     """The effects of one release; `new_releasing` makes it (see `new_ballot`)."""
 
-    __slots__ = ("_ballot", "_hold", "_late", "_quorum", "_resent", "_rest", "_started_ns", "_wait_ns")
+    __slots__ = (
+        "_ballot",
+        "_hold",
+        "_late",
+        "_quorum",
+        "_released_lock",
+        "_resent",
+        "_rest",
+        "_started_ns",
+        "_ticket",
+        "_wait_ns",
+        "_waits",
+    )
 
     def _begin(self, quorum: Quorum, hold: Hold, wait_ns: int) -> None:
         self._quorum = quorum
         self._hold = hold
+        self._ticket: object = hold.ticket
         self._wait_ns = wait_ns
+        self._waits = True
+        self._released_lock: Any = None
         self._started_ns = 0
         self._late = self._resent = False
         # The ballot that is under way, and the generator that has taken over, if any.
@@ -65,6 +81,9 @@ class Releasing:
     def _begun(self) -> bool:
         """Begin the release; return whether its ballot is all that it needs. A lease that is passed on needs none."""
         quorum, hold = self._quorum, self._hold
+        if not self._waits:
+            self._rest = self._send_only()
+            return False
         self._begin_release()
         if self._quorum.queues.by_key:
             if self._handed_off():
@@ -121,14 +140,14 @@ class Releasing:
             if over:
                 return
 
-    def send_only(self, released_lock: object) -> Steps:
+    def _send_only(self) -> Steps:
         self._begin_release()
         if self._quorum.queues.by_key and self._handed_off():
             return
         command = self._hold.unanswered if self._resent else self._hold.releasing()
         self._ballot = self._quorum.ballot(command)
         if not self._late:
-            self._ballot.released_lock = released_lock
+            self._ballot.released_lock = self._released_lock
             self._ballot.released_lease = self._hold.lease
         yield Send([self._ballot])
         self._quorum.queues.leave(self._hold, self._started_ns, not self._late)
@@ -141,6 +160,9 @@ class Releasing:
     def close(self) -> None:
         if self._rest is not None:
             self._rest.close()
+
+    def recover(self, driver: Any, error: BaseException) -> None:
+        resend_release(self._quorum, driver, self._hold, self._ticket, error)
 
     def throw(self, error: BaseException) -> NoReturn:
         self.close()
@@ -157,7 +179,10 @@ def release_nowait(quorum: Quorum, hold: Hold, released_lock: object) -> Steps:
         NotOwned: the lock is not held, or another thread is releasing it.
         LockLost: the validity was over before the release.
     """
-    return new_releasing(quorum, hold, 0).send_only(released_lock)
+    releasing = new_releasing(quorum, hold, 0)
+    releasing._waits = False
+    releasing._released_lock = released_lock
+    return releasing  # type: ignore[return-value]
 
 
 def new_releasing(quorum: Quorum, hold: Hold, wait_ns: int) -> Releasing:

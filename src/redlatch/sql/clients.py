@@ -34,18 +34,15 @@ DEFAULT_RETRY = Retry(0.01, 0.25)
 # A commit takes as long as the disk, and no other master waits for it.
 DEFAULT_ATTEMPT = 2.0
 
-# Seconds between two looks of `close` at the connection.
 CLOSING_PAUSE = 0.001
 
 
 class OnDatabase(BaseClient):
-    # The table has a column for the owner.
     _labels = False
 
     _database: Database
     _dial: DatabaseDial
     _settings: Settings
-    # Whether `close` has waited for the connection to be closed.
     _awaited = False
 
     def _choose(self, database: object, table: str | None, mode: str, dialect: str, owner: str | None) -> None:
@@ -55,7 +52,6 @@ class OnDatabase(BaseClient):
         self._dial = DatabaseDial(self._settings, self._database)
 
     def _wakeups(self, wakeups: Wakeups) -> Wakeups:
-        """Return the client's `wakeups`: only PostgreSQL notifies waiters."""
         return "poll" if wakeups == "auto" and self._database.family != "postgresql" else wakeups
 
     def _masters_of(self, masters: object) -> list[Any]:
@@ -71,7 +67,9 @@ class OnDatabase(BaseClient):
             return
         self._awaited = True
         # A child has only its parent's connection, and no thread that could close it.
-        while self._dial.is_open() and now_ns() < until_ns and not self._driver.forked and not sys.is_finalizing():
+        while (
+            self._dial.is_open() and now_ns() < until_ns and not self._driver.status.forked and not sys.is_finalizing()
+        ):
             yield CLOSING_PAUSE
 
     def _no_scripts(self) -> str:
@@ -91,8 +89,8 @@ class OnDatabase(BaseClient):
         return super()._new(lock_of, name, ttl, options, kind, suffix)
 
     def _adapt(self) -> None:
-        """Watch no keys, and refuse names that ShedLock's table cannot store. Call this after `BaseClient.__init__`."""
-        self._driver.watch_no_keys()
+        """Watch no keys, and refuse names that ShedLock's table cannot store. Call this after `__init__`."""
+        self._driver.schedule.keys.possible = False
         if self._settings.dialect == SHEDLOCK:
             self._key_of = partial(_key_for_shedlock, self._key_of)
             self._hold_named = partial(_hold_for_shedlock, self._key_of, self._hold_of)

@@ -2,19 +2,17 @@
 
 cimport cython
 
-from redlatch._c.drivers.deadlines cimport Deadlines
-from redlatch._c.drivers.light_future cimport LightFuture, new_light_future
-from redlatch._c.drivers.session cimport Session
+from redlatch._c.drivers.base cimport BaseDriver
+from redlatch._c.drivers.task_futures cimport Deadlines, LightFuture, new_light_future
 from redlatch._c.votes.ballot cimport Ballot, last_open
 from redlatch._c.votes.commands cimport Command
-from redlatch._c.quorum.effects cimport Answer, Pause, Send
-from redlatch._c.quorum.hold cimport Hold
+from redlatch._c.quorum.effects cimport Answer, Call, Pause, Send
 from redlatch._c.quorum.waiting.queues cimport QueueEntry
 from redlatch._c.wire.engine.fleet cimport Fleet
 
 
 @cython.final
-cdef class Driver(Session):
+cdef class Driver(BaseDriver):
     cdef Fleet _fleet
     cdef object _loop
     cdef object _ended
@@ -37,12 +35,10 @@ cdef class Driver(Session):
     cdef object _hurry
     cdef long long _hurry_ns
 
-    cpdef acquire(self, Hold hold, long long ttl_ms, timeout, lock)
-    cpdef release(self, Hold hold, long long ttl_ms)
+    @cython.locals(call=Call)
+    cdef _answer_of(self, steps)
     cdef _note_silence(self, Ballot ballot)
-    cdef bint _end_acquire(self, Hold hold, lock) except -1
-    cdef _recover(self, steps, Hold hold, ticket, error)
-    cpdef release_nowait(self, Hold hold, released_lock)
+    cdef _recover(self, steps, error)
     cdef _send(self, list ballots)
     @cython.locals(ballot=Ballot)
     cpdef _submit(self, list ballots)

@@ -2,20 +2,19 @@
 
 cimport cython
 
+from redlatch._c.drivers.base cimport BaseDriver
 from redlatch._c.drivers.followers cimport Followers
 from redlatch._c.drivers.leader cimport Leader
-from redlatch._c.drivers.session cimport Session
 from redlatch._c.drivers.wake_chain cimport WakeChain, Watchers
 from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.votes.commands cimport Command
-from redlatch._c.quorum.effects cimport Answer, Send
-from redlatch._c.quorum.hold cimport Hold
+from redlatch._c.quorum.effects cimport Answer, Call, Send
 from redlatch._c.quorum.waiting.queues cimport QueueEntry
 from redlatch._c.wire.engine.fleet cimport Fleet
 
 
 @cython.final
-cdef class Driver(Session):
+cdef class Driver(BaseDriver):
     cdef object _background
     cdef Watchers _watchers
     cdef Leader _leader
@@ -26,11 +25,9 @@ cdef class Driver(Session):
     cdef bint _connected
     cdef dict _connecting      # process id: Lock
 
-    cpdef acquire(self, Hold hold, long long ttl_ms, timeout, ticket)
-    cpdef release(self, Hold hold, long long ttl_ms)
-    cpdef release_nowait(self, Hold hold, released_lock)
     cpdef run(self, steps)
-    cdef _end(self, steps)
+    cdef _recover(self, steps, error)
+    @cython.locals(call=Call)
     cdef _perform(self, steps)
     cpdef read_late_replies(self)
 

@@ -4,14 +4,14 @@ cimport cython
 
 from redlatch._c.quorum.attempt cimport Attempt, new_attempt
 from redlatch._c.votes.ballot cimport Ballot
-from redlatch._c.quorum.effects cimport Pause, Send
+from redlatch._c.quorum.effects cimport Call, Pause, Send
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.kinds.kind cimport Kind
 from redlatch._c.quorum.quorum cimport Quorum
 
 
 @cython.final
-cdef class Acquiring:
+cdef class Acquiring(Call):
     cdef Quorum _quorum
     cdef Hold _hold
     cdef Kind _kind
@@ -22,13 +22,16 @@ cdef class Acquiring:
     cdef Ballot _ballot
     cdef Ballot _ahead
     cdef object _rest  # a generator, or None
+    cdef object _ticket
+    cdef object _won   # a callable, or None
 
     cdef _begin(self, Quorum quorum, Hold hold, long long ttl_ms, long long until_ns)
     cdef bint _reach(self) except -1
     cdef Ballot _ask(self, long long started_ns)
 
 
-cpdef acquire(Quorum quorum, Hold hold, long long ttl_ms, give_up_ns)
+@cython.locals(acquiring=Acquiring)
+cpdef acquire(Quorum quorum, Hold hold, long long ttl_ms, give_up_ns, ticket=*, won=*)
 
 
 @cython.locals(acquiring=Acquiring)

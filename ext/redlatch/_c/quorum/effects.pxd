@@ -16,3 +16,8 @@ cdef class Pause:
 @cython.final
 cdef class Answer:
     cdef readonly object value
+
+
+cdef class Call:
+    cpdef end(self)
+    cpdef recover(self, driver, error)

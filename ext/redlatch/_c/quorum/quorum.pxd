@@ -14,7 +14,6 @@ from redlatch._c.votes.commands cimport Command
 from redlatch._c.votes.units cimport Clock, drift_ns
 
 
-@cython.final
 cdef class Quorum:
     cdef readonly tuple masters
     cdef readonly int size

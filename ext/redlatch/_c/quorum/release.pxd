@@ -4,7 +4,7 @@ cimport cython
 
 from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.votes.commands cimport Command
-from redlatch._c.quorum.effects cimport Send
+from redlatch._c.quorum.effects cimport Call, Send
 from redlatch._c.quorum.figures cimport Figures
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.counting cimport count_end, figures_of
@@ -13,10 +13,13 @@ from redlatch._c.quorum.quorum cimport Quorum
 
 
 @cython.final
-cdef class Releasing:
+cdef class Releasing(Call):
     cdef Quorum _quorum
     cdef Hold _hold
+    cdef object _ticket
     cdef long long _wait_ns
+    cdef bint _waits
+    cdef object _released_lock
     cdef long long _started_ns
     cdef bint _late
     cdef bint _resent
@@ -35,6 +38,7 @@ cdef class Releasing:
 
 
 cpdef release(Quorum quorum, Hold hold, long long wait_ns)
+@cython.locals(releasing=Releasing)
 cpdef release_nowait(Quorum quorum, Hold hold, released_lock)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 from redlatch.errors import ConfigurationError, NotOwned
@@ -15,10 +14,11 @@ from redlatch.locks.lock import BaseLock
 from redlatch.locks.multi import BaseMultiLock
 from redlatch.locks.reentrant import BaseRLock
 from redlatch.masters.master import Master
+from redlatch.quorum.calls import Calls
 from redlatch.quorum.claim import HELD
 from redlatch.quorum.policy import Fences
-from redlatch.quorum.quorum import Quorum
 from redlatch.quorum.tokens import Tokens
+from redlatch.testing.memory.driver import VirtualCalls
 from redlatch.testing.memory.masters import MemoryMasters
 from redlatch.votes.commands import FULL_TEXT
 from redlatch.votes.label import label_of
@@ -63,24 +63,21 @@ class Held:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 
 class MemoryControl(BaseClient):
-    """The part of a client in memory that is the same for threads and asyncio.
-
-    Attributes:
-        memory: the masters, which can be passed to another client.
-    """
-
-    memory: MemoryMasters
-    _strangers: Callable[..., Any]
+    """The part of a client in memory that is the same for threads and asyncio."""
 
     # The driver in memory subclasses the session of the pure build. A compiled one hides its fields.
     _implementation = staticmethod(partial(Implementation, "python"))
+
+    def __init__(self, masters: int | MemoryMasters = 3, **options: Any) -> None:
+        self.memory = masters if isinstance(masters, MemoryMasters) else MemoryMasters(masters)
+        # The options of clients that lock the same keys.
+        self._of_strangers = {name: options[name] for name in ("prefix", "guard", "drift_factor") if name in options}
+        super().__init__(self.memory, **options)  # type: ignore[arg-type]
 
     def hold(self, name: str | bytes, ttl: float | None = None, *, owner: str = SOMEBODY) -> Held:
         """Let another holder acquire a free name as a plain lock, like another process.
@@ -98,8 +95,10 @@ class MemoryControl(BaseClient):
             QuorumUnavailable: too many masters do not answer.
             ConfigurationError, TypeError: an argument is invalid.
         """
+        from redlatch.testing.memory.threads import MemoryClient
+
         self.memory.timeline.parties.note_task()
-        stranger = self._strangers(owner=owner)
+        stranger = MemoryClient(self.memory, owner=owner, **self._of_strangers)
         try:
             lock = stranger.lock(name, ttl, auto_renew=ttl is None, timeout=0).__enter__()
         except BaseException:
@@ -154,13 +153,13 @@ class MemoryControl(BaseClient):
     def _dialler(self) -> Callable[..., Any]:
         return self.memory.dialler
 
-    def _quorum_of(self, **numbers: Any) -> Quorum:
-        clock = self.memory.timeline.clock
-        return Quorum(
-            clock=clock,
+    def _quorum_of(self, **numbers: Any) -> Calls:
+        timeline = self.memory.timeline
+        return VirtualCalls(
+            timeline,
             random=self.memory.random.random,
             tokens=Tokens(self.memory.draw_tokens, self._label_of_now if self._owner else None),
-            fences=Fences(clock.wall_us),
+            fences=Fences(timeline.clock.wall_us),
             **numbers,
         )
 
@@ -169,7 +168,6 @@ class MemoryControl(BaseClient):
 
 
 def _parts_of(lock: BaseLock | BaseMultiLock | BaseRLock[Any]) -> list[Any]:
-    """Return the locks that make up a lock."""
     if isinstance(lock, BaseMultiLock):
         return list(lock._locks)
     if isinstance(lock, BaseRLock):

@@ -1,9 +1,9 @@
-"""The figures of a client, from what its quorum and its guard know; no I/O."""
+"""What a client tells of itself, without I/O."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..guard.master import GuardedMaster
 from ..health import Health
@@ -14,6 +14,57 @@ from ..stats import MasterStats, Stats, sum_of
 
 if TYPE_CHECKING:
     from ..quorum.figures import Figures
+
+
+class Status:
+    """The state of one client, its figures, and its masters.
+
+    Args:
+        quorum: the client's; the others are the parts of its driver.
+    """
+
+    def __init__(self, quorum: Any, connections: Any, lifecycle: Any) -> None:
+        self._quorum = quorum
+        self._connections = connections
+        self._lifecycle = lifecycle
+
+    @property
+    def usable(self) -> bool:
+        """True if a call may begin."""
+        return bool(self._lifecycle.usable)
+
+    @property
+    def forked(self) -> bool:
+        """True if this is a child of the process that the client was connected in."""
+        return bool(self._lifecycle.forked)
+
+    @property
+    def state(self) -> str:
+        """The state of the client, in a few words for its repr."""
+        lifecycle, fleet = self._lifecycle, self._connections.fleet
+        if lifecycle.closing:
+            return "closed"
+        if lifecycle.forked:
+            return "of the parent process"
+        if fleet is None:
+            return "not connected"
+        if not lifecycle.usable:
+            return "misconfigured"
+        return f"{sum([link.up for link in fleet.links])} of {self._quorum.size} connected"
+
+    def health(self) -> Health:
+        """Return what is known of the masters and of the locks that stand on them."""
+        health: Health = self._connections.health(self._quorum.queues.held())
+        return health
+
+    def stats(self) -> Stats:
+        """Return the figures of the client."""
+        return stats_of(self._quorum, self._connections.stats())
+
+    def causes(self) -> dict[str, BaseException]:
+        """Return why masters do not vote, by their names."""
+        causes: dict[str, BaseException] = self._connections.causes()
+        return causes
 
 
 def stats_of(quorum: Quorum, masters: tuple[MasterStats, ...]) -> Stats:

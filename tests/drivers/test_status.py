@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from support.client_queues import FOR_EVER, World
+from support.forked import in_child
 
-from redlatch import impl
-from redlatch.drivers.stats import stats_of, stats_of_masters
+from redlatch import Client, impl
+from redlatch.drivers.status import stats_of, stats_of_masters
 from redlatch.health import Health, MasterHealth
 from redlatch.stats import MasterStats
 from redlatch.votes.durations import Durations
@@ -81,3 +82,18 @@ def test_a_guarded_master_has_its_quarantines_and_reply_times() -> None:
     guarded: Any = [SimpleNamespace(quarantines=2, reply_time=times)]
     [master] = stats_of_masters(HEALTH, guarded)
     assert (master.kept_out, master.quarantines, master.reply_time.sum) == (9.0, 2, 0.001)
+
+
+def test_the_state_says_whether_the_client_can_be_used(implementation: impl.Implementation, three: list[str]) -> None:
+    client = Client(three)
+    status = client._driver.status
+    assert (status.state, status.forked) == ("not connected", False)
+    client.connect()
+    assert status.state.endswith("of 3 connected")
+
+    def look() -> None:
+        assert (status.state, status.forked) == ("of the parent process", True)
+
+    in_child(look)
+    client.close()
+    assert status.state == "closed"

@@ -1,0 +1,71 @@
+"""The base of both drivers: what each client has besides its calls. Compiled, too (see `redlatch._c`)."""
+
+from __future__ import annotations
+
+from redlatch.drivers.arrivals import MakeDialler, MakeGuard, weakly
+from redlatch.drivers.connections import Connections
+from redlatch.drivers.handover import MovingConnections
+from redlatch.drivers.held_locks import HeldLocks
+from redlatch.drivers.status import Status
+from redlatch.guard.handover import Successor
+from redlatch.masters.master import Master
+from redlatch.quorum.upkeep_schedule import UpkeepSchedule
+
+from ..quorum.calls import Calls
+from ..votes.commands import Command
+from ..wire.engine.fleet import Fleet
+from .lifecycle import Lifecycle
+
+
+class BaseDriver:
+    """The parts of a client that need neither threads nor asyncio.
+
+    Attributes:
+        status: what the client tells of itself.
+        queues: the waiters of this client, by key.
+        schedule: the renewals of held locks, and the reports of their loss.
+        held_locks: ends the leases when the client is closed with ``release=True``.
+    """
+
+    def __init__(
+        self,
+        masters: list[Master],
+        quorum: Calls,
+        tracking: bool,
+        dialler: MakeDialler,
+        guard: MakeGuard | None,
+        successor: Successor | None = None,
+    ) -> None:
+        self._quorum = quorum
+        self._clock = quorum.clock
+        self.queues = quorum.queues
+        deliver = weakly(self)
+        self._lifecycle = lifecycle = Lifecycle()
+        if successor is None:
+            self._connections = Connections(
+                masters,
+                quorum.majority,
+                quorum.clock,
+                Fleet,
+                deliver,
+                tracking,
+                dialler,
+                guard,
+                quorum.doubts,
+                lifecycle,
+            )
+        else:
+            self._connections = MovingConnections(
+                masters, quorum, Fleet, deliver, tracking, dialler, guard, successor, lifecycle
+            )
+        self.schedule = UpkeepSchedule(quorum)
+        self.status = Status(quorum, self._connections, lifecycle)
+        self.held_locks = HeldLocks(quorum)
+
+    def send(self, commands: list[Command]) -> None:
+        """Send commands to every master without waiting for an answer."""
+        raise NotImplementedError
+
+    def wake_called(self) -> None:
+        """Wake callers whose queue entry was called, and callers that watch a key that has changed."""
+        raise NotImplementedError
