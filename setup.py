@@ -47,15 +47,16 @@ TEXTS = (
     "quorum.repair",
     "quorum.tokens",
     *[f"quorum.kinds.{Path(path).stem}" for path in sorted(glob("src/redlatch/quorum/kinds/[!_]*.py"))],
-    "quorum.waiting.beside",
+    "quorum.waiting.unqueued_holds",
     "quorum.waiting.contention",
     "quorum.waiting.queues",
     "quorum.waiting.watches",
     "quorum.waiting.in_queue",
     "quorum.waiting.first_master",
-    "wire.link",
-    "wire.silence",
-    "wire.engine",
+    "wire.engine.link",
+    "wire.engine.replies",
+    "wire.engine.silence",
+    "wire.engine.fleet",
     "drivers.aio",
     "drivers.followers",
     "drivers.leader",
@@ -68,7 +69,7 @@ TEXTS = (
 )
 SOURCES = {name: f"src/redlatch/{name.replace('.', '/')}.py" for name in TEXTS}
 # These modules also exist as .pyx files.
-for name in ("votes.payloads", "wire.net", "drivers.sleeper"):
+for name in ("votes.payloads", "wire.engine.net", "drivers.sleeper"):
     SOURCES[name] = f"ext/redlatch/_c/{name.replace('.', '/')}.pyx"
 
 # Directives for all classes of a module. Cython silently ignores these two directives on a class in a .pxd.
@@ -103,9 +104,9 @@ FAST = {
     "quorum.extend",
     "quorum.hold",
     "quorum.release",
-    "wire.engine",
-    "wire.link",
-    "wire.net",
+    "wire.engine.fleet",
+    "wire.engine.link",
+    "wire.engine.net",
     "drivers.aio",
     "drivers.leader",
     "drivers.task_futures",

@@ -13,7 +13,7 @@ import pytest
 
 from redlatch import impl
 from redlatch.votes import commands
-from redlatch.wire.connect import Traits
+from redlatch.wire.dial.connect import Traits
 
 LINKS = 5
 QUORUM = 3
@@ -35,8 +35,9 @@ def implementation(request):
 @pytest.fixture
 def wired(implementation):
     """Return a fleet whose links are up, and the masters' ends of their sockets."""
-    engine = implementation.module("wire.engine")
-    fleet = engine.Fleet([f"master-{i}" for i in range(LINKS)], QUORUM, implementation.module("wire.net").BootClock())
+    engine = implementation.module("wire.engine.fleet")
+    clock = implementation.module("wire.engine.net").BootClock()
+    fleet = engine.Fleet([f"master-{i}" for i in range(LINKS)], QUORUM, clock)
     ends = []
     for index in range(LINKS):
         ours, theirs = socket.socketpair()
@@ -133,4 +134,4 @@ def test_submitting_and_flushing(benchmark, wired):
 
 
 def test_reading_the_clock(benchmark, implementation):
-    assert benchmark(implementation.module("wire.net").now_ns) > 0
+    assert benchmark(implementation.module("wire.engine.net").now_ns) > 0

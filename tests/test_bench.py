@@ -271,7 +271,7 @@ def test_callers_of_one_hot_name_change_places_and_never_overlap(urls: list[str]
     "contender", ["redlatch-tenure0-c", "redlatch-fair-c", "redlatch-aio-tenure0-c", "redlatch-aio-fair-c"]
 )
 def test_several_processes_contend_for_one_name(urls: list[str], contender: str) -> None:
-    pytest.importorskip("redlatch._c.wire.engine", exc_type=ImportError)
+    pytest.importorskip("redlatch._c.wire.engine.fleet", exc_type=ImportError)
     answer = contend(contender, urls, "hot 0.3s 2", processes=3)
     assert answer["processes"] == 3
     assert answer["cycles"] > 0

@@ -32,8 +32,8 @@ from redlatch.masters.listed import masters_of
 from redlatch.masters.master import Master
 from redlatch.testing import embedded
 from redlatch.votes.commands import Release, pack
-from redlatch.wire import scripting
-from redlatch.wire.connect import LONGEST_PAUSE, SOON, Connection, Dialler, dial
+from redlatch.wire.dial import scripting
+from redlatch.wire.dial.connect import LONGEST_PAUSE, SOON, Connection, Dialler, dial
 
 pytestmark = pytest.mark.each_server
 

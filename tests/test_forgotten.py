@@ -15,7 +15,7 @@ from support.masters import Keys
 from support.proxy import Proxy
 
 from redlatch import AsyncClient, impl
-from redlatch.wire.connect import Dialler
+from redlatch.wire.dial.connect import Dialler
 
 LONG = 60.0
 

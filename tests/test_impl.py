@@ -107,17 +107,17 @@ def test_files_of_an_older_build_are_not_loaded(tmp_path: Path) -> None:
     """They would be used silently with the new pure modules, for example after a build that failed."""
     package = Path(redlatch.__file__).parent
     shutil.copytree(package, tmp_path / "redlatch", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-    old = tmp_path / "redlatch/_c/wire/net.py"
+    old = tmp_path / "redlatch/_c/wire/engine/net.py"
     old.parent.mkdir(exist_ok=True)
     old.write_text("print('the older build')")
-    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import redlatch._c.wire.net"
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import redlatch._c.wire.engine.net"
     done = run(program, None)
     assert (done.stdout, done.returncode) == ("", 1)
     assert "ModuleNotFoundError: No module named 'redlatch._c.wire'" in done.stderr
 
 
 def test_both_implementations_live_in_one_process(built: None) -> None:
-    engines = [impl.load(name).module("wire.engine") for name in ("c", "python")]
+    engines = [impl.load(name).module("wire.engine.fleet") for name in ("c", "python")]
     assert engines[0].Fleet is not engines[1].Fleet
 
 

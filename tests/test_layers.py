@@ -131,9 +131,22 @@ def test_wire_never_imports_locks() -> None:
 
 
 def test_the_engine_and_its_system_calls_import_only_commands_and_votes() -> None:
-    own = {f"redlatch.wire.{name}" for name in ("engine", "horizon", "link", "net", "silence")}
+    own = {f"redlatch.wire.engine.{name}" for name in ("fleet", "horizon", "link", "net", "replies", "silence")}
     known = own | {f"redlatch.votes.{name}" for name in ("ballot", "commands", "key", "payloads", "units")}
     assert not {name for module in own for name, _ in ours(module)} - known
+
+
+def test_the_rooms_of_wire_do_not_import_in_a_circle() -> None:
+    above = {"engine": ("dial", "bridge"), "bridge": ("dial",)}
+    wrong = [
+        f"{module} imports {name}"
+        for room, others in above.items()
+        for module in WRITTEN
+        if module.startswith(f"redlatch.wire.{room}")
+        for name, _ in ours(module)
+        if name.startswith(tuple(f"redlatch.wire.{other}" for other in others))
+    ]
+    assert not wrong
 
 
 def test_the_algorithm_imports_neither_network_nor_clock_nor_random() -> None:
@@ -246,7 +259,7 @@ def test_an_unknown_name_is_an_attribute_error_with_the_name() -> None:
 SMALL = {
     "redlatch.django.django_redis_cache": "only this module imports django-redis",
     "redlatch.drivers.lifecycle": "only what a compiled driver looks up in every call",
-    "redlatch.guard.alone": "a single master needs three actions of its own",
+    "redlatch.guard.single_master": "a single master needs three actions of its own",
     "redlatch.votes.durations": "one class of two methods",
     "redlatch.votes.units": "constants, the interface of a clock and two formulas",
 }
@@ -265,7 +278,7 @@ LONG = {
     "redlatch.testing.memory.keyspace": "it is the only list of the commands that a master in memory knows",
     "redlatch.votes.commands": "it is the only list of commands",
     "redlatch.votes.family_scripts": "the scripts of one kind share their keys",
-    "redlatch.wire.engine": "the order of its steps is one argument: each must bear an interrupt",
+    "redlatch.wire.engine.fleet": "the order of its steps is one argument: each must bear an interrupt",
 }
 
 # The functions that are longer than the rule, with the reasons.
@@ -282,7 +295,7 @@ LONG_FUNCTIONS = {
     "redlatch.quorum.extend.extend": "one whole extension, whose steps share the ballot and the deadlines",
     "redlatch.quorum.waiting.in_queue._wait_in_queue": "the order of its checks and steps is one argument",
     "redlatch.quorum.waiting.queues.hand_off": "no call may come between the check of the head and the first append",
-    "redlatch.wire.engine._feed": "its loop counts the usual reply without a call",
+    "redlatch.wire.engine.fleet._feed": "its loop counts the usual reply without a call",
 }
 
 
@@ -331,7 +344,7 @@ WITHOUT_MODULE = {
     "sql/test_poolers.py": "whole clients behind a pooler, beside an application",
     "sql/test_sqlite.py": "whole clients on files that are replaced or locked",
     "quorum/waiting/test_races.py": "a race is between several modules: queues, watches and holds",
-    "wire/test_repairs.py": "the engine and the extension decide about a repair together",
+    "wire/engine/test_repairs.py": "the engine and the extension decide about a repair together",
 }
 
 

@@ -34,7 +34,7 @@ LOG = """==7== 48 bytes in 1 blocks are definitely lost in loss record 3 of 9
     ("frame", "complaints"),
     [
         ("__pyx_f_8redlatch_2_c_4wire_6engine_5Fleet__feed (engine.c:7)", 1),
-        ("??? (in /x/redlatch/_c/wire/net.cpython-311-x86_64-linux-gnu.so)", 1),
+        ("??? (in /x/redlatch/_c/wire/engine/net.cpython-311-x86_64-linux-gnu.so)", 1),
         ("dict_new (dictobject.c:7)", 0),
         ("import_find_and_load (import.c:1748)\n==7==    by 0x8: __pyx_pymod_exec_net (net.c:1)", 0),
         ("??? (in /x/redlatch/_c/_library.so)\n==7==    by 0x8: PyModule_ExecDef (moduleobject.c:419)", 0),

@@ -53,8 +53,8 @@ from redlatch.votes import scripts
 from redlatch.votes.commands import COUNTER, pack
 from redlatch.votes.family_scripts import SIGNAL_RELEASE
 from redlatch.votes.scripts import Script
-from redlatch.wire.bridge import open_bridge
-from redlatch.wire.scriptless import Transactor
+from redlatch.wire.bridge.bridge import open_bridge
+from redlatch.wire.bridge.scriptless import Transactor
 
 LONG = 600_000
 

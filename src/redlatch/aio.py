@@ -35,7 +35,7 @@ from .locks.task_lock import TaskLock
 from .locks.task_multi import AsyncMultiLock
 from .quorum.policy import Handoff, Retry
 from .votes.kinds import RATE_LIMIT, SEMAPHORE
-from .wire.scripting import Scripts
+from .wire.dial.scripting import Scripts
 
 # At run time `impl` provides the build.
 if TYPE_CHECKING:

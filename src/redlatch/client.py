@@ -36,7 +36,7 @@ from .locks.thread_lock import ThreadLock
 from .locks.thread_multi import MultiLock
 from .quorum.policy import Handoff, Retry
 from .votes.kinds import RATE_LIMIT, SEMAPHORE
-from .wire.scripting import Scripts
+from .wire.dial.scripting import Scripts
 
 # At run time `impl` provides the build.
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from .locks.owner import of_threads, running_task
 from .loss import Loss, LossKind
 from .quorum.policy import Retry
 from .votes.units import SECOND
-from .wire.net import now_ns
+from .wire.engine.net import now_ns
 
 __all__ = ["RedlatchBackend"]
 

@@ -23,7 +23,7 @@
 A caller may repeat a call that raised a `Retryable`. docs/reference.md has a table with the HTTP status of each error.
 
 No error contains a token, a password or the user info of a URL. Errors repeat only those words of a server's text that
-are known not to be secrets (`votes.said`); "..." replaces all other words.
+are known not to be secrets (`votes.redaction`); "..." replaces all other words.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Implementation:
     name: str
 
     def module(self, path: str) -> ModuleType:
-        """Return a hot module of this build, such as "wire.engine"."""
+        """Return a hot module of this build, such as "wire.engine.fleet"."""
         return importlib.import_module(f"{_PACKAGES[self.name]}.{path}")
 
     def kind(self, home: str) -> Any:

@@ -14,7 +14,7 @@ from support.proxy import Proxy
 from redlatch import AsyncClient, impl
 from redlatch.errors import ClientClosed, WrongLoop
 from redlatch.masters.listed import masters_of
-from redlatch.wire.connect import dial
+from redlatch.wire.dial.connect import dial
 
 FOR_EVER = 1 << 62
 

@@ -6,8 +6,8 @@ import gc
 import socket
 
 from redlatch.drivers.arrivals import Outcome, reject, weakly
-from redlatch.wire.connect import Connection
-from redlatch.wire.traits import Traits
+from redlatch.wire.dial.connect import Connection
+from redlatch.wire.server_traits import Traits
 
 
 class Driver:

@@ -18,10 +18,10 @@ from redlatch.guard.settings import Guard
 from redlatch.masters.group import Found
 from redlatch.masters.listed import masters_of
 from redlatch.testing import embedded
-from redlatch.wire.connect import LONGEST_PAUSE, Connection, dial
-from redlatch.wire.engine import Fleet
-from redlatch.wire.net import BootClock
-from redlatch.wire.switches import Switch
+from redlatch.wire.dial.connect import LONGEST_PAUSE, Connection, dial
+from redlatch.wire.dial.switches import Switch
+from redlatch.wire.engine.fleet import Fleet
+from redlatch.wire.engine.net import BootClock
 
 OLD, NEW = ("10.0.0.1", 6379), ("10.0.0.2", 6379)
 

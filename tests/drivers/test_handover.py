@@ -25,8 +25,8 @@ from redlatch.guard.marker import MARKER
 from redlatch.guard.settings import DEFAULT_GUARD
 from redlatch.masters.listed import masters_of
 from redlatch.testing import embedded
-from redlatch.wire.connect import Connection, Dialler, dial
-from redlatch.wire.engine import Fleet
+from redlatch.wire.dial.connect import Connection, Dialler, dial
+from redlatch.wire.engine.fleet import Fleet
 
 Fleets = Callable[..., embedded.Masters]
 

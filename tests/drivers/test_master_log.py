@@ -9,8 +9,8 @@ import pytest
 
 from redlatch.drivers.master_log import MOST_SHOWN, MasterLog, report_set_back
 from redlatch.masters.listed import masters_of
-from redlatch.wire.scriptless import TraitsWithoutScripts
-from redlatch.wire.traits import Traits
+from redlatch.wire.bridge.scriptless import TraitsWithoutScripts
+from redlatch.wire.server_traits import Traits
 
 MASTERS = masters_of(["redis://one:6379", "redis://two:6379", "redis://three:6379"])
 REFUSED, LATE = ConnectionRefusedError("no"), TimeoutError("late")

@@ -17,9 +17,9 @@ from redlatch.guard.marker import MARKER
 from redlatch.guard.settings import Guard
 from redlatch.masters.listed import masters_of
 from redlatch.testing import embedded
-from redlatch.wire.connect import dial
-from redlatch.wire.engine import Fleet
-from redlatch.wire.net import BootClock
+from redlatch.wire.dial.connect import dial
+from redlatch.wire.engine.fleet import Fleet
+from redlatch.wire.engine.net import BootClock
 
 
 @pytest.fixture(scope="module")

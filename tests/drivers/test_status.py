@@ -48,7 +48,7 @@ def test_a_lock_that_has_run_out_is_not_held(world: World) -> None:
 
 def test_a_hold_beside_the_head_counts_once(world: World) -> None:
     holder = world.holder()
-    world.queues.note_beside(holder, world.now)
+    world.queues.note_unqueued(holder, world.now)
     assert now(world).held == 1
 
 

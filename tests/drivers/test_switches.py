@@ -14,9 +14,9 @@ from support.played_sentinel import played
 from redlatch.drivers.switches import Switches
 from redlatch.masters.group import Found
 from redlatch.masters.listed import masters_of
-from redlatch.wire.connect import Connection
-from redlatch.wire.switches import Switch
-from redlatch.wire.traits import Traits
+from redlatch.wire.dial.connect import Connection
+from redlatch.wire.dial.switches import Switch
+from redlatch.wire.server_traits import Traits
 
 OLD, NEW = ("10.0.0.1", 6379), ("10.0.0.2", 6379)
 

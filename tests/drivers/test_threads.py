@@ -13,7 +13,7 @@ from support.faces import PATIENCE, ask, await_true, in_thread
 from redlatch import Client, impl
 from redlatch.errors import ClientClosed
 from redlatch.masters.listed import masters_of
-from redlatch.wire.connect import dial
+from redlatch.wire.dial.connect import dial
 
 FOR_EVER = 1 << 62
 

@@ -26,7 +26,7 @@ from support.selection import on_one_face
 
 from redlatch import Guard, LockLost, impl
 from redlatch.testing import embedded
-from redlatch.wire.net import now_ns
+from redlatch.wire.engine.net import now_ns
 
 from .clocks import Clock
 

@@ -20,7 +20,7 @@ from redlatch.guard.marker import FINAL, Marker
 from redlatch.masters.listed import masters_of
 from redlatch.testing import embedded
 from redlatch.votes.commands import pack
-from redlatch.wire.connect import dial
+from redlatch.wire.dial.connect import dial
 
 pytestmark = pytest.mark.one_loop
 

@@ -19,7 +19,7 @@ from support.selection import on_one_face
 from redlatch import ConfigurationError, Guard, LockLost, QuorumUnavailable, impl
 from redlatch.testing import embedded
 from redlatch.votes.scripts import KEPT_MS
-from redlatch.wire.net import now_ns
+from redlatch.wire.engine.net import now_ns
 
 from . import restarts
 from .clocks import Clock

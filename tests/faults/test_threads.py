@@ -28,8 +28,8 @@ from redlatch import Client, ClientClosed, impl
 from redlatch.masters.listed import masters_of
 from redlatch.quorum.lease import new_lease
 from redlatch.testing import Masters
-from redlatch.wire import connect as dialling
-from redlatch.wire.connect import Connection, Dialler
+from redlatch.wire.dial import connect as dialling
+from redlatch.wire.dial.connect import Connection, Dialler
 
 from .forks import IGNORED, IN_CHILD
 
@@ -341,7 +341,7 @@ down = ["redis://127.0.0.1:%d" % each.getsockname()[1] for each in nobody]
 
 A_LOCK_IS_TAKEN = """
 import gc
-from redlatch.wire.connect import Dialler
+from redlatch.wire.dial.connect import Dialler
 client = redlatch.Client(down)
 try:
     client.connect()

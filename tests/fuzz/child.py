@@ -7,7 +7,7 @@ from pathlib import Path
 
 import atheris
 
-MODULES = ["redlatch.wire.engine", "redlatch.votes.ballot", "redlatch.guard.master", "redlatch.guard.clock"]
+MODULES = ["redlatch.wire.engine.fleet", "redlatch.votes.ballot", "redlatch.guard.master", "redlatch.guard.clock"]
 
 with atheris.instrument_imports(include=MODULES):
     sys.path.insert(0, str(Path(__file__).parents[1]))

@@ -12,7 +12,7 @@ from redlatch.guard.admission import Admissions
 from redlatch.guard.handshake import HandshakeReport
 from redlatch.guard.marker import FINAL, Marker
 from redlatch.guard.settings import Guard
-from redlatch.wire.traits import Traits
+from redlatch.wire.server_traits import Traits
 
 # The most bytes that a connection may keep, whatever the server sent.
 MOST_BYTES = 256 << 10
@@ -74,8 +74,8 @@ class Wire:
 
     def __init__(self, build: impl.Implementation) -> None:
         commands, ballot = build.module("votes.commands"), build.module("votes.ballot").Ballot
-        clock = build.module("wire.net").BootClock()
-        self.fleet = build.module("wire.engine").Fleet([ADDRESS], 1, clock, True)
+        clock = build.module("wire.engine.net").BootClock()
+        self.fleet = build.module("wire.engine.fleet").Fleet([ADDRESS], 1, clock, True)
         self.near, self.far = socket.socketpair()
         self.near.setblocking(False)
         self.far.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)

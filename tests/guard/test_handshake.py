@@ -1,4 +1,4 @@
-"""The guard's part of a handshake: commands, replies and reports, without sockets (`wire.test_connect` has them)."""
+"""The guard's part of a handshake: commands, replies and reports, without sockets (see `wire.dial.test_connect`)."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 from redlatch import AsyncClient, Client, LockError
-from redlatch.wire.net import now_ns
+from redlatch.wire.engine.net import now_ns
 
 # The number of tasks or threads in one process.
 WIDTH = 4

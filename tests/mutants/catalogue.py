@@ -38,15 +38,20 @@ COMMANDS, SCRIPTS, FAMILY_SCRIPTS = "votes/commands.py", "votes/scripts.py", "vo
 UNITS = "votes/units.py"
 WAITING, UPKEEP, FAIR = "quorum/waiting/queues.py", "quorum/upkeep.py", "quorum/kinds/fair.py"
 SCHEDULE, KEYS = "quorum/upkeep_schedule.py", "quorum/key_watch.py"
-EVIDENCE, ACTIONS, GUARD_STATE, UNSURE = "guard/evidence.py", "guard/actions.py", "guard/state.py", "guard/unsure.py"
+EVIDENCE, ACTIONS, GUARD_STATE, UNSURE = (
+    "guard/evidence.py",
+    "guard/actions.py",
+    "guard/state.py",
+    "guard/remaining_quarantine.py",
+)
 MOVER, HANDOVER = "operate/mover.py", "guard/handover.py"
-GUARDED_MASTER, HORIZON = "guard/master.py", "wire/horizon.py"
+GUARDED_MASTER, HORIZON = "guard/master.py", "wire/engine/horizon.py"
 FOREIGN, OUTCOME, SHOWN = "quorum/kinds/foreign.py", "quorum/outcome.py", "compat/shared.py"
 LOCK = "locks/lock.py"
 LEASE, ATTEMPT, REPAIR = "quorum/lease.py", "quorum/attempt.py", "quorum/repair.py"
 TURNS, CONTENTION = "quorum/waiting/in_queue.py", "quorum/waiting/contention.py"
-LINK = "wire/link.py"
-ENGINE, ACQUIRE, MULTI, REENTRANT = "wire/engine.py", "quorum/acquire.py", "locks/multi.py", "locks/reentrant.py"
+LINK = "wire/engine/link.py"
+ENGINE, ACQUIRE, MULTI, REENTRANT = "wire/engine/fleet.py", "quorum/acquire.py", "locks/multi.py", "locks/reentrant.py"
 
 
 def definition(name: str) -> str:
@@ -236,7 +241,7 @@ MUTANTS = (
         "a half reply is dropped",
         "row 19",
         ENGINE,
-        "        link.tail = came[start:]\n",
+        "        link.tail = tail\n",
         '        link.tail = b""\n',
     ),
     Mutant(
@@ -488,8 +493,8 @@ return 1""",
         "a flush is ignored",
         "row 33: all",
         ENGINE,
-        "            if link.monitor is None:\n                return found.end()\n",
-        "            if True:\n                return found.end()\n",
+        "            if key is None and link.monitor is not None:\n",
+        "            if False:\n",
     ),
     Mutant(
         "a master is kept out for half of the longest ttl",
@@ -686,7 +691,7 @@ return 1""",
     Mutant(
         "a transaction without WATCH",
         "the Redis page on transactions",
-        "wire/transactions.py",
+        "wire/bridge/transactions.py",
         '[[b"WATCH", *keys], *reads, [b"MULTI"]]',
         '[[b"TIME"], *reads, [b"MULTI"]]',
         theme="watch",

@@ -146,7 +146,7 @@ THREADS = (
     _bug(
         "two background threads may be started",
         "look before instead of after",
-        "wire/helpers.py",
+        "wire/helper_threads.py",
         "    try:\n        unclaimed.pop()\n    except IndexError:\n        return False\n    return True\n",
         "    if len(unclaimed) == 0:\n        return False\n    unclaimed.clear()\n    return True\n",
         threads="starting",

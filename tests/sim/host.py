@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 from redlatch import impl
 from redlatch.errors import MasterRefused
 from redlatch.guard.handshake import GuardHandshake, HandshakeReport
-from redlatch.wire.connect import Connection as Dialled
-from redlatch.wire.scripting import SCRIPTS
-from redlatch.wire.scriptless import TraitsWithoutScripts
-from redlatch.wire.traits import Traits
+from redlatch.wire.bridge.scriptless import TraitsWithoutScripts
+from redlatch.wire.dial.connect import Connection as Dialled
+from redlatch.wire.dial.scripting import SCRIPTS
+from redlatch.wire.server_traits import Traits
 
 from .master import Master
 from .network import Connection, Route

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from redlatch import AsyncClient
 from redlatch.guard.handshake import GuardHandshake
 from redlatch.masters.master import Master as Address
-from redlatch.wire.connect import Connection as Dialled
-from redlatch.wire.connect import longer
+from redlatch.wire.dial.connect import Connection as Dialled
+from redlatch.wire.dial.connect import longer
 
 from .host import Host, Killed
 from .loop import SimLoop
@@ -169,7 +169,7 @@ class TaskHost(Host):
 
 
 class SimDialler:
-    """Dials in the world's time, as `redlatch.wire.connect.Dialler` does in threads."""
+    """Dials in the world's time, as `redlatch.wire.dial.connect.Dialler` does in threads."""
 
     def __init__(
         self,

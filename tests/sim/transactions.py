@@ -12,9 +12,9 @@ from redlatch.testing.memory.keyspace import GROWS, OK, OOM, READONLY, WRITES, K
 from redlatch.testing.memory.lua import Refusal, Status
 from redlatch.votes.commands import pack
 from redlatch.votes.scripts import ACQUIRE_FENCED, EXTEND, RELEASE
-from redlatch.wire.scriptless import NEEDED, NEEDS, TOGETHER, TOUCHED, ErrorReply, encode
-from redlatch.wire.sharing import runs
-from redlatch.wire.transactions import TouchedTooOften
+from redlatch.wire.bridge.scriptless import NEEDED, NEEDS, TOGETHER, TOUCHED, ErrorReply, encode
+from redlatch.wire.bridge.sharing import runs
+from redlatch.wire.bridge.transactions import TouchedTooOften
 
 if TYPE_CHECKING:
     from .network import Connection

@@ -10,7 +10,7 @@ from sim.host import Host
 from sim.network import Connection
 
 from redlatch import Client
-from redlatch.wire import connect, scripting
+from redlatch.wire.dial import connect, scripting
 
 from . import fakes
 from .kernel import Kernel, Thread
@@ -118,7 +118,7 @@ class ThreadHost(Host):
 def dial(
     master: Any, timeout: float, tracking: bool = True, extension: Any = None, scripts: scripting.Scripts = "auto"
 ) -> Any:
-    """Connect to a simulated master; replaces `redlatch.wire.connect.dial`."""
+    """Connect to a simulated master; replaces `redlatch.wire.dial.connect.dial`."""
     kernel = fakes.State.kernel
     assert kernel is not None and kernel.current is not None
     host = kernel.current.host

@@ -235,7 +235,7 @@ ROWS = (
         "row_47_a_fork_while_masters_are_dialled",
         "fork",
         "child never ended",
-        (("wire/connect.py", "Dialler", _DIALLER),),
+        (("wire/dial/connect.py", "Dialler", _DIALLER),),
         "import threading",
     ),
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 from redlatch.operate.markers import CannotMove
 from redlatch.testing.groups import wait_until
-from redlatch.wire.net import now_ns
+from redlatch.wire.engine.net import now_ns
 
 from .crew import Crew
 from .run import SECOND, SETTLED_NS, Judge

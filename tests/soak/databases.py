@@ -24,7 +24,7 @@ from sim.grants import Grant, certain, fences_back, overlaps
 from support.databases import KINDS
 
 from redlatch import LockError, sql
-from redlatch.wire.net import now_ns
+from redlatch.wire.engine.net import now_ns
 
 DRIVERS = {"postgresql": ("psycopg", "asyncpg"), "mariadb": ("pymysql", "asyncmy")}
 NAME = "row"

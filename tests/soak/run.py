@@ -12,7 +12,7 @@ import redis
 from sim.grants import Grant, certain, fences_back, overlaps
 
 from redlatch.testing import embedded
-from redlatch.wire.net import now_ns
+from redlatch.wire.engine.net import now_ns
 
 from .crew import Crew, Worker
 from .faults import Trouble

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from redlatch import AsyncClient, Client, Guard, LockError
-from redlatch.wire.net import now_ns
+from redlatch.wire.engine.net import now_ns
 
 # The number of tasks or threads.
 WIDTH = 4

@@ -20,8 +20,8 @@ from redlatch.sql.history import History, Life
 from redlatch.sql.late import LATE_PAUSE
 from redlatch.votes.scripts import ACQUIRE_FENCED, CONFIRM, EXTEND, LOCKED, OWNED, RELEASE
 from redlatch.votes.units import SECOND
-from redlatch.wire.bridge import BackendLost
-from redlatch.wire.net import now_ns
+from redlatch.wire.bridge.bridge import BackendLost
+from redlatch.wire.engine.net import now_ns
 
 
 def error(*arguments: object, **attributes: object) -> DBAPIError:

@@ -18,8 +18,8 @@ from redlatch.sql.connection import CLOSED, FileConnection, LoopConnection, OwnC
 from redlatch.sql.database import Database
 from redlatch.sql.files import REPLACED, file_at
 from redlatch.votes.units import SECOND
-from redlatch.wire.bridge import BackendLost
-from redlatch.wire.net import now_ns
+from redlatch.wire.bridge.bridge import BackendLost
+from redlatch.wire.engine.net import now_ns
 
 from .conftest import SERVERS, FindUrl, execute
 

@@ -17,7 +17,7 @@ from redlatch.sql.dialling import DatabaseDial, DatabaseTraits
 from redlatch.sql.history import History, Life
 from redlatch.sql.settings import Settings
 from redlatch.votes.commands import BY_SHA
-from redlatch.wire.bridge import ENDS, VOIDS
+from redlatch.wire.bridge.bridge import ENDS, VOIDS
 
 from .conftest import FindUrl
 

@@ -27,7 +27,7 @@ from support.faces import PATIENCE, await_true, descriptors, in_thread, threads_
 
 from redlatch import ConfigurationError, LockError, LockLost, QuorumUnavailable, impl, sql
 from redlatch.sql.connection import connect
-from redlatch.wire.bridge import BackendLost
+from redlatch.wire.bridge.bridge import BackendLost
 
 from .conftest import SERVERS, FindUrl, SqlFace, execute
 

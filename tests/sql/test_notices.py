@@ -11,7 +11,7 @@ from support.faces import PATIENCE
 from redlatch.sql.connection import connect
 from redlatch.sql.database import Database
 from redlatch.sql.notices import notices_of
-from redlatch.wire.bridge import BackendLost
+from redlatch.wire.bridge.bridge import BackendLost
 
 from .conftest import FindUrl, execute
 

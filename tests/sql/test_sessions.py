@@ -11,7 +11,7 @@ from redlatch.sql import sessions
 from redlatch.sql.connection import OwnConnection, connect
 from redlatch.sql.database import Database
 from redlatch.sql.sessions import MySQLSession, PostgresSession, Session, name_of, number_of
-from redlatch.wire.bridge import BackendLost
+from redlatch.wire.bridge.bridge import BackendLost
 
 Pair = tuple[Session, Session]
 

@@ -14,7 +14,7 @@ from redlatch.drivers.closing import Closing
 from redlatch.drivers.connections import Connections
 from redlatch.drivers.held_locks import HeldLocks
 from redlatch.quorum.upkeep_schedule import UpkeepSchedule
-from redlatch.wire.connect import dial
+from redlatch.wire.dial.connect import dial
 
 from .dialling import PATIENCE, master_of
 from .faces import in_thread
@@ -29,7 +29,7 @@ class Crew:
         self.commands: ModuleType = build.module("votes.commands")
         self.sleepers: ModuleType = build.module("drivers.sleeper")
         self.queue_module: ModuleType = build.module("quorum.waiting.queues")
-        self.boot = build.module("wire.net").BootClock()
+        self.boot = build.module("wire.engine.net").BootClock()
         # A test may replace the way in which the clock is read.
         self.read = self.boot.now
         self.clock = clock_of(build, lambda: self.read())
@@ -50,7 +50,7 @@ class Crew:
             [master_of(url)],
             1,
             self.clock,
-            build.module("wire.engine").Fleet,
+            build.module("wire.engine.fleet").Fleet,
             lambda index, outcome: None,
             lifecycle=build.module("drivers.lifecycle").Lifecycle(),
         )

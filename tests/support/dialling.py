@@ -9,7 +9,7 @@ import pytest
 
 from redlatch.masters.listed import masters_of
 from redlatch.masters.master import Master
-from redlatch.wire.connect import Connection, HandshakeExtension, dial
+from redlatch.wire.dial.connect import Connection, HandshakeExtension, dial
 
 PATIENCE = 10.0
 

@@ -23,7 +23,7 @@ class EffectRig:
         self.driver: Any = client._driver
         self.effects: ModuleType = build.module("quorum.effects")
         self.commands: ModuleType = build.module("votes.commands")
-        self.clock = build.module("wire.net").BootClock()
+        self.clock = build.module("wire.engine.net").BootClock()
         self.new_entry = build.module("quorum.waiting.queues").QueueEntry
 
     def ballot(self, name: str, token: bytes = b"token", seconds: float = PATIENCE) -> Any:

@@ -14,7 +14,7 @@ import pytest
 from redlatch.locks import factory
 from redlatch.locks.factory import BaseClient
 from redlatch.testing import embedded
-from redlatch.wire.scripting import Scripts, scripts_of
+from redlatch.wire.dial.scripting import Scripts, scripts_of
 
 # The kinds of masters that refuse scripts. "native" releases by DELIFEQ; the others need a transaction for it. "resp2"
 # has no HELLO, and so no pushes.

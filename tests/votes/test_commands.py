@@ -153,5 +153,5 @@ def test_a_command_without_words_cannot_be_sent(commands: ModuleType) -> None:
 
 def test_the_full_text_is_dialect_0_as_the_engine_has_it(commands: ModuleType) -> None:
     assert (commands.FULL_TEXT, commands.BY_SHA, commands.DELIFEQ, commands.DELEX) == tuple(DIALECTS)
-    engine = impl.load("c" if commands.__name__.startswith("redlatch._c") else "python").module("wire.engine")
+    engine = impl.load("c" if commands.__name__.startswith("redlatch._c") else "python").module("wire.engine.fleet")
     assert engine.FULL_TEXT == commands.FULL_TEXT

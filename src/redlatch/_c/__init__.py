@@ -1,8 +1,8 @@
 """The compiled build of the hot modules, by the names they have in `redlatch`.
 
-`redlatch._c.wire.engine` is `redlatch/wire/engine.py` compiled as it stands, and so on (setup.py lists them). A hot
-module imports its hot siblings relatively, so that each build gets its own, and everything else absolutely, so that
-both builds share it.
+`redlatch._c.wire.engine.fleet` is `redlatch/wire/engine/fleet.py` compiled as it stands, and so on (setup.py lists
+them). A hot module imports its hot siblings relatively, so that each build gets its own, and everything else
+absolutely, so that both builds share it.
 
 All modules are in one shared library, `_library`. With one library for each module, the wheel would be a fifth larger,
 because each library has its own symbol tables. Python's own finders look for one file for each module, so this package
@@ -16,7 +16,8 @@ from importlib.machinery import ExtensionFileLoader, ModuleSpec, PathFinder
 from importlib.util import spec_from_file_location
 
 _PACKAGES = frozenset(
-    f"{__name__}.{name}" for name in ("drivers", "locks", "quorum", "quorum.kinds", "quorum.waiting", "votes", "wire")
+    f"{__name__}.{name}"
+    for name in ("drivers", "locks", "quorum", "quorum.kinds", "quorum.waiting", "votes", "wire", "wire.engine")
 )
 
 

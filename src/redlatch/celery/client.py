@@ -21,7 +21,7 @@ from ..masters.master import Master
 from ..votes.commands import pack
 from ..votes.key import key_as_it_is
 from ..votes.kinds import PLAIN
-from ..wire.connect import dial
+from ..wire.dial.connect import dial
 from .kinds import ending, labelled
 
 # It separates the guard's settings from those of other clients of the same servers.

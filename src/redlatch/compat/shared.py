@@ -22,7 +22,7 @@ from ..masters.clients import check_pool
 from ..masters.settings import is_of_redis_py, telling
 from ..quorum.claim import HELD, RELEASING, UNCONFIRMED
 from ..votes.units import SECOND
-from ..wire.net import now_ns
+from ..wire.engine.net import now_ns
 
 logger = logging.getLogger("redlatch")
 

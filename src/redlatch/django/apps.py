@@ -32,7 +32,7 @@ from ..client import Client
 from ..errors import ConfigurationError
 from ..health import Health
 from ..masters.listed import masters_of
-from ..wire.talk import seconds
+from ..wire.dial.conversation import seconds
 from . import conf
 from .clients import new_client
 

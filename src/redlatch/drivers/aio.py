@@ -1,7 +1,7 @@
 """The driver for asyncio (and uvloop): one flush in each turn of the loop, replies wake their tasks, one timer for all.
 
 Everything runs in the loop's thread. The commands of one turn leave in one write for each master (`call_soon`). A
-readable socket is read and parsed once for each event. Only dialling happens elsewhere (`wire.connect`).
+readable socket is read and parsed once for each event. Only dialling happens elsewhere (`wire.dial.connect`).
 
 A client that is forgotten without `close` is collected. While a reference to the client or to one of its locks exists,
 the loop keeps the driver alive: its callbacks are methods of the driver, because weak references would cost time with

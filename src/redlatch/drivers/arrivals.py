@@ -17,8 +17,8 @@ from ..errors import MasterQuarantined
 from ..guard.admission import Admissions
 from ..masters.master import Master
 from ..votes.units import SECOND, Clock
-from ..wire.connect import Connection, longer
-from ..wire.switches import Switch
+from ..wire.dial.connect import Connection, longer
+from ..wire.dial.switches import Switch
 
 # Seconds for one connect and for one handshake.
 DIAL_TIMEOUT = 2.0

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from typing import Any
 
 from redlatch.votes.units import SECOND, UNBOUNDED
-from redlatch.wire.helpers import claim, start_thread
-from redlatch.wire.net import now_ns
+from redlatch.wire.engine.net import now_ns
+from redlatch.wire.helper_threads import claim, start_thread
 
 logger = logging.getLogger("redlatch")
 
@@ -181,8 +181,8 @@ class BackgroundThread:
 def run_aside(name: str, work: Callable[..., object], *args: Any) -> bool:
     """Run a function in a thread of its own, named as by `start_thread`; return False if no thread can start.
 
-    The first frame of the thread is in `wire.helpers`: compiled functions have no frames, and `lifetime.nested` needs
-    one.
+    The first frame of the thread is in `wire.helper_threads`: compiled functions have no frames, and `lifetime.nested`
+    needs one.
     """
     try:
         start_thread(name, work, *args)

@@ -13,7 +13,7 @@ from redlatch.quorum.upkeep_schedule import UpkeepSchedule
 
 from ..quorum.calls import Calls
 from ..votes.commands import Command
-from ..wire.engine import Fleet
+from ..wire.engine.fleet import Fleet
 from .lifecycle import Lifecycle
 
 

@@ -14,10 +14,10 @@ from ..health import Health
 from ..masters.master import Master
 from ..quorum.policy import Doubts
 from ..stats import MasterStats
-from ..votes.said import shown
+from ..votes.redaction import shown
 from ..votes.units import SECOND, Clock
-from ..wire.connect import LONGEST_PAUSE, Connection, Dialler
-from ..wire.switches import Switch
+from ..wire.dial.connect import LONGEST_PAUSE, Connection, Dialler
+from ..wire.dial.switches import Switch
 from .arrivals import DIAL_TIMEOUT, Arrival, Backoff, Deliver, MakeDialler, MakeFleet, MakeGuard, Outcome
 from .lifecycle import Lifecycle
 from .lifetime import disown_at_fork
@@ -32,7 +32,7 @@ from .upkeep import report_lost_releases
 if TYPE_CHECKING:
     from ..quorum.hold import Hold
     from ..votes.ballot import Ballot
-    from ..wire.link import Link
+    from ..wire.engine.link import Link
 
 logger = logging.getLogger("redlatch")
 

@@ -19,7 +19,7 @@ from ..guard.handshake import GuardHandshake
 from ..masters.master import Master
 from ..quorum.quorum import Quorum
 from ..votes.units import MILLISECOND, SECOND, UNBOUNDED, Clock, quorum_of
-from ..wire.connect import Connection
+from ..wire.dial.connect import Connection
 from .arrivals import DIAL_TIMEOUT, Arrival, Deliver, MakeDialler, MakeFleet, MakeGuard, reject
 from .connections import Connections
 from .lifecycle import Lifecycle

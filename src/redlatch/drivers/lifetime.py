@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 from ..votes.units import MILLISECOND, SECOND
-from ..wire.net import now_ns
+from ..wire.engine.net import now_ns
 
 # The time for which close() waits for answers to releases that were sent.
 DRAIN_NS = SECOND

@@ -10,13 +10,13 @@ from ..errors import MasterQuarantined
 from ..guard.master import GuardedMaster
 from ..health import Health, MasterHealth
 from ..masters.master import Master
-from ..votes.said import shown
+from ..votes.redaction import shown
 from ..votes.units import SECOND
 from .master_log import MOST_SHOWN
 
 if TYPE_CHECKING:
     from ..quorum.hold import Hold
-    from ..wire.link import Link
+    from ..wire.engine.link import Link
 
 
 def health_of_all(

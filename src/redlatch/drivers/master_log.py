@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from ..masters.master import Master
-from ..votes.said import shown
+from ..votes.redaction import shown
 from ..votes.units import SECOND
 
 logger = logging.getLogger("redlatch")

@@ -17,7 +17,7 @@ import weakref
 from typing import Any
 
 from redlatch.drivers.background import run_aside
-from redlatch.wire.helpers import claim
+from redlatch.wire.helper_threads import claim
 
 logger = logging.getLogger("redlatch")
 

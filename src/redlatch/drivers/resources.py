@@ -14,7 +14,7 @@ from typing import Any
 
 from ..masters.master import Master
 from ..votes.units import Clock
-from ..wire.connect import Connection
+from ..wire.dial.connect import Connection
 from .arrivals import Arrival, reject
 from .lifecycle import Lifecycle
 from .lifetime import FORGOTTEN_NS

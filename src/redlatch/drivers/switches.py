@@ -8,8 +8,8 @@ from redlatch.drivers.arrivals import Deliver
 from redlatch.masters.group import Found
 from redlatch.masters.master import Master
 from redlatch.masters.server import address_of
-from redlatch.wire.connect import Connection
-from redlatch.wire.switches import Switch, SwitchListener
+from redlatch.wire.dial.connect import Connection
+from redlatch.wire.dial.switches import Switch, SwitchListener
 
 
 class Switches:

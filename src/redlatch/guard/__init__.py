@@ -28,7 +28,7 @@ How long a master is kept out:
     identity.
   * G2. A pulse raises the horizon to at least the ttl that it names. The horizon of an identity never falls.
   * G3. A vote for a ttl counts only from a master that had stored the ttl in its horizon, on the same connection,
-    before the first byte of the attempt left for any master (see `wire.horizon`).
+    before the first byte of the attempt left for any master (see `wire.engine.horizon`).
   * G4. A master that has forgotten gets an unsure marker, which keeps it out for the largest `max_ttl`. Then the other
     masters are asked. A witness is a master whose marker and process are unchanged, and that no unsure marker keeps
     out. With N - q + 1 witnesses of N masters and a quorum of q, the marker becomes sure: it keeps the master out for

@@ -28,13 +28,13 @@ from redlatch.guard.actions import (
     wait_for_missing,
     wait_for_others,
 )
-from redlatch.guard.alone import accept_new_marker, doubt_after_jump, mark_again
 from redlatch.guard.clock import ClockState
 from redlatch.guard.evidence import Case, MarkerState, ProcessState, examine
 from redlatch.guard.handshake import GuardHandshake, HandshakeReport
 from redlatch.guard.master import GuardedMaster
+from redlatch.guard.remaining_quarantine import quarantine_rest
+from redlatch.guard.single_master import accept_new_marker, doubt_after_jump, mark_again
 from redlatch.guard.state import GuardState
-from redlatch.guard.unsure import quarantine_rest
 
 Action = Callable[[GuardState, Case], Admission | None]
 

@@ -14,7 +14,7 @@ from redlatch.guard.marker import FINAL, LEFT, OF_FOUNDING, PREPARED, Marker
 from redlatch.guard.master import GuardedMaster
 from redlatch.guard.membership import disagreement, how_to_change, stranger
 from redlatch.guard.state import GuardState
-from redlatch.votes.said import shown
+from redlatch.votes.redaction import shown
 from redlatch.votes.units import MILLISECOND, SECOND
 
 # Pause before another look for a marker that only this master lacks: another client may be writing it. Also the first

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from redlatch.guard.handshake import HandshakeReport
 from redlatch.guard.marker import FINAL, LEFT, PENDING, Marker, shown_list
-from redlatch.votes.said import shown
+from redlatch.votes.redaction import shown
 
 # A master remembers for a hundred years that it was left.
 LEFT_KEPT_MS = 3_155_760_000_000

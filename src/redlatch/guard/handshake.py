@@ -1,6 +1,6 @@
 """The guard's part of a handshake: its commands, and the report that their replies become.
 
-`GuardHandshake` implements `wire.connect.HandshakeExtension`; the driver passes it to the dialler.
+`GuardHandshake` implements `wire.dial.connect.HandshakeExtension`; the driver passes it to the dialler.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from redlatch.errors import MasterRefused
 from redlatch.guard.marker import MarkerWrite
 from redlatch.votes import scripts
 from redlatch.votes.commands import pack
-from redlatch.votes.said import shown
+from redlatch.votes.redaction import shown
 from redlatch.votes.units import UNBOUNDED
 
 # The servers' default of repl-backlog-ttl. A master without replicas remembers for this time that it was a replica.

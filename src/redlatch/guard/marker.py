@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from redlatch.guard.settings import LONGEST_MAX_TTL
-from redlatch.votes.said import LONGEST, shown
+from redlatch.votes.redaction import LONGEST, shown
 from redlatch.votes.units import UNBOUNDED
 
 # The marker's key, behind the client's prefix. A lock's name is never empty, so no lock has this key.

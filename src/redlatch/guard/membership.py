@@ -8,7 +8,7 @@ from __future__ import annotations
 from redlatch.guard.marker import LEFT, PENDING, Marker
 from redlatch.guard.master import GuardedMaster
 from redlatch.guard.state import GuardState
-from redlatch.votes.said import shown
+from redlatch.votes.redaction import shown
 
 CURE = "all clients must have the same list, or another prefix; for a new list see `redlatch masters move`"
 

@@ -26,9 +26,9 @@ from ..stats import Stats, without_the_present
 from ..votes.key import prefix_of
 from ..votes.kinds import ALL, FAIR, FAMILY, FENCED, LATCH, PLAIN, Declaration
 from ..votes.units import SECOND, UNBOUNDED
-from ..wire import connect
-from ..wire.connect import Dialler
-from ..wire.scripting import scripts_of
+from ..wire.dial import connect
+from ..wire.dial.connect import Dialler
+from ..wire.dial.scripting import scripts_of
 from . import identity
 from .batch import AnyLock
 from .latch import TTL_MS as LATCH_TTL_MS
@@ -147,7 +147,7 @@ class BaseClient:
             self._implementation().module(f"quorum.{name}") for name in ("calls", "policy", "tokens")
         ]
         quorum: Calls = calls.Calls(
-            clock=impl.current.module("wire.net").BootClock(),
+            clock=impl.current.module("wire.engine.net").BootClock(),
             random=random.Random().random,
             tokens=tokens.Tokens(identity.draw_tokens, self._label if self._owner and self._labels else None),
             fences=policy.Fences(identity.wall_us),

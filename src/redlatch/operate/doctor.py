@@ -23,8 +23,8 @@ from redlatch.locks.connecting import cure_of
 from redlatch.masters.master import Master
 from redlatch.operate.locks import TIMEOUT, Unreadable, connected, described
 from redlatch.votes.commands import DELEX, DELIFEQ
-from redlatch.votes.said import shown
-from redlatch.wire.connect import dial
+from redlatch.votes.redaction import shown
+from redlatch.wire.dial.connect import dial
 
 PINGS = 20
 
@@ -52,7 +52,7 @@ class Patient:
     """One master, and what was read from it.
 
     Attributes:
-        traits: from the handshake of a client (see `wire.traits`).
+        traits: from the handshake of a client (see `wire.server_traits`).
         info: the reply to INFO.
         config: the reply to CONFIG GET; empty if that is not allowed.
         offset: seconds by which its clock is ahead of this machine's.

@@ -20,9 +20,9 @@ from redlatch.masters.master import Master
 from redlatch.votes.commands import COUNTER
 from redlatch.votes.kinds import ALL, LISTED, Storage
 from redlatch.votes.label import owner_of
-from redlatch.votes.said import said, said_of_login, shown
+from redlatch.votes.redaction import redacted, redacted_login, shown
 from redlatch.votes.units import quorum_of
-from redlatch.wire.sentinels import find_master
+from redlatch.wire.dial.sentinels import find_master
 
 # Timeout of one command, in seconds.
 TIMEOUT = 2.0
@@ -144,8 +144,8 @@ def described(error: Exception) -> str:
     ours = of_connection or not isinstance(error, redis.RedisError) or isinstance(error, LockError)
     if isinstance(error, redis.exceptions.NoPermissionError):
         # The login has succeeded, so no server repeats the credentials.
-        return said(text)
-    return shown(text if ours else said_of_login(text))
+        return redacted(text)
+    return shown(text if ours else redacted_login(text))
 
 
 def on_each(masters: Iterable[Master], work: Any) -> tuple[list[Any], dict[str, Unreadable]]:

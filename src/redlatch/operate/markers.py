@@ -13,7 +13,7 @@ from redlatch.guard.handshake import GuardHandshake, HandshakeReport
 from redlatch.guard.marker import Marker, MarkerWrite
 from redlatch.masters.master import Master
 from redlatch.votes.scripts import MARK_WITHIN_US
-from redlatch.wire.connect import dial
+from redlatch.wire.dial.connect import dial
 
 TIMEOUT = 2.0
 

@@ -29,7 +29,7 @@ from redlatch.operate.markers import TRIES, CannotMove, Markers, Seen, each, eve
 from redlatch.operate.others import OTHERS_CURE, OtherLock, named, outlast
 from redlatch.votes.scripts import KEPT_MS
 from redlatch.votes.units import MILLISECOND, SECOND, drift_ns, quorum_of
-from redlatch.wire.net import now_ns
+from redlatch.wire.engine.net import now_ns
 
 # A client checks its markers for changes this often.
 PULSES_NS = SECOND

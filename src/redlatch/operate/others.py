@@ -21,7 +21,7 @@ import redis
 from redlatch.masters.master import Master
 from redlatch.operate.locks import LONGEST_SCAN, TOGETHER, on_each
 from redlatch.votes.label import owner_of
-from redlatch.votes.said import shown
+from redlatch.votes.redaction import shown
 
 MOST_NAMED = 10
 

@@ -126,7 +126,7 @@ class Acquiring(Call):
         self._attempt = new_attempt(quorum, hold, self._ttl_ms, self._until_ns, started)
         # With no time left, a hold that shares the lock asks once, regardless of the head.
         alone = not kind.enters_queue or (kind.shares and started >= self._until_ns)
-        return (alone and quorum.queues.note_beside(hold, started)) or quorum.queues.become_head(hold, started)
+        return (alone and quorum.queues.note_unqueued(hold, started)) or quorum.queues.become_head(hold, started)
 
     def _ask(self, started_ns: int) -> Ballot | None:
         """Begin an attempt; return the ballot that is sent ahead of it, if any."""

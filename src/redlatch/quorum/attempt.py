@@ -138,7 +138,7 @@ class Attempt:
         kind.won(quorum, hold)
         self.quorum.queues.overtake(quorum, hold, now)
         if (kind.shares and kind.enters_queue) or (hold.token_exposed and hold.key in self.quorum.queues.by_key):
-            self.quorum.queues.note_beside(hold, now)
+            self.quorum.queues.note_unqueued(hold, now)
             self.quorum.queues.leave(hold, now, False)
         return True
 

@@ -180,7 +180,7 @@ def _try_each(
         part: list[Ballot] = [hold.attempt(quorum, ttl_ms, started, deadline, until) for hold in some]
         asked += part
         # Before a byte leaves: a client that closes finds its holds here.
-        quorum.queues.beside.note(some, started)
+        quorum.queues.unqueued.note(some, started)
         yield Send(part)
     yield asked
     ballot: Ballot

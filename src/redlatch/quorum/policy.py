@@ -1,6 +1,6 @@
 """Pauses between attempts, limits of hand-offs, the numbers of fenced locks, and votes in doubt.
 
-Times are integers of nanoseconds since boot (`wire.net.now_ns`).
+Times are integers of nanoseconds since boot (`wire.engine.net.now_ns`).
 """
 
 from __future__ import annotations

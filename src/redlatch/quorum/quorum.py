@@ -1,6 +1,6 @@
 """The quorum of one client: its settings, its sources of time, tokens and numbers, its doubts, queues and figures.
 
-Times are integers of nanoseconds since boot (`wire.net.now_ns`).
+Times are integers of nanoseconds since boot (`wire.engine.net.now_ns`).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from redlatch.run.keeper import Keeper
 from redlatch.run.program import Program
 from redlatch.run.supervisor import ENDING, Alerts, Ended, OnLoss, Supervisor, sleep_until
 from redlatch.run.terminal import BLOCKED
-from redlatch.votes.said import shown
+from redlatch.votes.redaction import shown
 
 # Exit statuses of sysexits.h.
 USAGE, UNAVAILABLE, SOFTWARE, LOST = 64, 69, 70, 75

@@ -12,7 +12,7 @@ import signal
 import struct
 from contextlib import suppress
 
-from redlatch.wire.net import now_ns
+from redlatch.wire.engine.net import now_ns
 
 # Waits do not count the time of a suspended machine, but the lock does.
 LONGEST_MS = 200

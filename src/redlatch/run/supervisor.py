@@ -22,7 +22,7 @@ from redlatch.run.keeper import Keeper
 from redlatch.run.program import Program
 from redlatch.run.terminal import BLOCKED, STOPPING, WANTING, stop
 from redlatch.votes.units import MILLISECOND
-from redlatch.wire.net import now_ns
+from redlatch.wire.engine.net import now_ns
 
 # SIGKILL is sent this long before the deadline, or a twentieth of the ttl if that is less.
 BEFORE_NS = 50 * MILLISECOND

@@ -7,7 +7,8 @@
         ...
 
 The locks are those of `redlatch.Client`: the same classes, errors and options. A thread of the client translates their
-commands for the database (see `redlatch.wire.bridge`), so at most two connections are open, for any number of waiters.
+commands for the database (see `redlatch.wire.bridge.bridge`), so at most two connections are open, for any number of
+waiters.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ from redlatch.sql.notices import Notices
 from redlatch.votes.commands import GONE
 from redlatch.votes.scripts import ACQUIRE_FENCED, CONFIRM, EXTEND, HOLDER, LOCKED, OWNED, RELEASE
 from redlatch.votes.units import MILLISECOND, SECOND
-from redlatch.wire.bridge import BackendLost, failure
-from redlatch.wire.net import now_ns
+from redlatch.wire.bridge.bridge import BackendLost, failure
+from redlatch.wire.engine.net import now_ns
 
 logger = logging.getLogger("redlatch")
 
@@ -78,7 +78,7 @@ class Store(Protocol):
 
 
 class Translator:
-    """The backend of a bridge to a database (see `redlatch.wire.bridge`).
+    """The backend of a bridge to a database (see `redlatch.wire.bridge.bridge`).
 
     Args:
         notices: None if the database sends none.

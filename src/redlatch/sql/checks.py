@@ -14,7 +14,7 @@ from redlatch.sql.faults import code_of, is_busy, text_of
 from redlatch.sql.files import DatabaseFile
 from redlatch.sql.forks import was_inherited
 from redlatch.sql.settings import SHEDLOCK, Settings
-from redlatch.wire.bridge import BackendLost
+from redlatch.wire.bridge.bridge import BackendLost
 
 # Time for which a statement waits for a locked row.
 LOCK_WAIT_MS = 50

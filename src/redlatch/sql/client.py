@@ -14,7 +14,7 @@ from redlatch.quorum.policy import Handoff, Retry
 from redlatch.sql.clients import DEFAULT_ATTEMPT, DEFAULT_RETRY, OnDatabase, Source
 from redlatch.sql.schema import make_table
 from redlatch.votes.units import SECOND
-from redlatch.wire.net import now_ns
+from redlatch.wire.engine.net import now_ns
 
 
 class Client(OnDatabase, client.Client):

@@ -23,8 +23,8 @@ from redlatch.sql.dialling import DatabaseDial
 from redlatch.sql.settings import SHEDLOCK, Settings
 from redlatch.sql.shedlock import NAME_LENGTH, is_shedlock_name
 from redlatch.votes.kinds import FAMILY, Declaration
-from redlatch.wire.connect import Dialler
-from redlatch.wire.net import now_ns
+from redlatch.wire.dial.connect import Dialler
+from redlatch.wire.engine.net import now_ns
 
 Source = str | URL | Engine | AsyncEngine
 

@@ -21,8 +21,8 @@ from redlatch.sql.faults import text_of
 from redlatch.sql.files import REPLACED, DatabaseFile
 from redlatch.sql.forks import PAUSE, forked_since, forks_so_far, give_up_before_fork, no_fork
 from redlatch.sql.notices import AsyncpgNotices, Notices, notices_of
-from redlatch.wire.bridge import BackendLost
-from redlatch.wire.net import now_ns
+from redlatch.wire.bridge.bridge import BackendLost
+from redlatch.wire.engine.net import now_ns
 
 Result = TypeVar("Result")
 

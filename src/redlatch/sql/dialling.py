@@ -34,11 +34,11 @@ from redlatch.sql.sessions import MySQLSession, PostgresSession
 from redlatch.sql.settings import SHEDLOCK, Settings
 from redlatch.sql.table import layout_of
 from redlatch.votes.commands import BY_SHA
-from redlatch.votes.said import shown
-from redlatch.wire.bridge import ENDS, VOIDS, BackendLost, open_bridge
-from redlatch.wire.connect import Connection, HandshakeExtension
-from redlatch.wire.net import now_ns
-from redlatch.wire.traits import Traits
+from redlatch.votes.redaction import shown
+from redlatch.wire.bridge.bridge import ENDS, VOIDS, BackendLost, open_bridge
+from redlatch.wire.dial.connect import Connection, HandshakeExtension
+from redlatch.wire.engine.net import now_ns
+from redlatch.wire.server_traits import Traits
 
 # Seconds for about a dozen statements.
 LONGEST_DIAL = 10.0

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from redlatch.sql.files import DatabaseFile
 from redlatch.votes.units import SECOND
-from redlatch.wire.net import now_ns
+from redlatch.wire.engine.net import now_ns
 
 # A fork waits for statements at most for this time.
 WAIT_NS = SECOND

@@ -18,7 +18,7 @@ from redlatch.sql.database import Database
 from redlatch.sql.files import REPLACED, DatabaseFile
 from redlatch.sql.table import now_us
 from redlatch.votes.units import SECOND
-from redlatch.wire.net import now_ns
+from redlatch.wire.engine.net import now_ns
 
 logger = logging.getLogger("redlatch")
 

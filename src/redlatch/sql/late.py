@@ -8,7 +8,7 @@ from sqlalchemy.exc import DBAPIError
 
 from redlatch.sql.faults import is_busy
 from redlatch.votes.units import SECOND
-from redlatch.wire.net import now_ns
+from redlatch.wire.engine.net import now_ns
 
 # Seconds between tries of late releases.
 LATE_PAUSE = 0.2

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from sqlalchemy import Connection, text
 
-from redlatch.wire.bridge import BackendLost
+from redlatch.wire.bridge.bridge import BackendLost
 
 
 class Notices(Protocol):

@@ -12,7 +12,7 @@ from redlatch.sql.connection import connect
 from redlatch.sql.database import Database
 from redlatch.sql.faults import code_of, text_of
 from redlatch.sql.settings import REDLATCH, Settings
-from redlatch.wire.bridge import BackendLost
+from redlatch.wire.bridge.bridge import BackendLost
 
 # SQLSTATEs of PostgreSQL: another process makes the table at the same time.
 MADE = {"42P07", "42710", "23505"}

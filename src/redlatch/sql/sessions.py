@@ -13,8 +13,8 @@ import sqlalchemy as sa
 
 from redlatch.sql.connection import OwnConnection
 from redlatch.votes.units import MILLISECOND
-from redlatch.wire.bridge import BackendLost
-from redlatch.wire.net import now_ns
+from redlatch.wire.bridge.bridge import BackendLost
+from redlatch.wire.engine.net import now_ns
 
 # Seconds between checks of the connection while a lock is held.
 LOOK_EVERY = 0.5

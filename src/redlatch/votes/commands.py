@@ -78,7 +78,7 @@ class Command:
         since_ns: when the command was made, in nanoseconds since boot. For a release: when the first command with its
             token was made. No server knows the token earlier.
         ttl_ms: for how long a yes vote makes the key live, in milliseconds; 0 if it does not. Under a guard a master
-            that may forget such a key must know this ttl first (see `wire.engine`).
+            that may forget such a key must know this ttl first (see `wire.engine.fleet`).
         tried: for a release, a bit mask of the masters that may have obeyed a copy of it whose answer is not known.
         obeyed: for a release, a bit mask of the masters that have answered "yes" to a copy of it.
     """

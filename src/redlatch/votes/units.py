@@ -1,6 +1,6 @@
 """Units of time, the clock, and the arithmetic that all layers share: quorum and drift.
 
-All times are integers: nanoseconds since boot (`wire.net.now_ns`).
+All times are integers: nanoseconds since boot (`wire.engine.net.now_ns`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ UNBOUNDED = 1 << 62
 
 
 class Clock:
-    """The clock that every deadline is measured with. `wire.net.BootClock` is the real one; tests inject others."""
+    """The clock that every deadline is measured with. Tests inject others than `wire.engine.net.BootClock`."""
 
     def now(self) -> int:
         """Return nanoseconds since boot."""

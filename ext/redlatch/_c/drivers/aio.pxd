@@ -8,7 +8,7 @@ from redlatch._c.votes.ballot cimport Ballot, last_open
 from redlatch._c.votes.commands cimport Command
 from redlatch._c.quorum.effects cimport Answer, Call, Pause, Send
 from redlatch._c.quorum.waiting.queues cimport QueueEntry
-from redlatch._c.wire.engine cimport Fleet
+from redlatch._c.wire.engine.fleet cimport Fleet
 
 
 @cython.final

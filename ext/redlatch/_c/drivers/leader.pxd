@@ -8,8 +8,8 @@ from redlatch._c.drivers.wake_chain cimport WakeChain, Watchers
 from redlatch._c.quorum.waiting.queues cimport WaitQueues
 from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.votes.units cimport Clock
-from redlatch._c.wire.engine cimport Fleet
-from redlatch._c.wire.net cimport Wires
+from redlatch._c.wire.engine.fleet cimport Fleet
+from redlatch._c.wire.engine.net cimport Wires
 
 
 @cython.final

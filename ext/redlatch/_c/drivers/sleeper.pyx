@@ -6,7 +6,7 @@ the other one runs at once, on the same core or on another. It then finds that i
 
 from cpython.exc cimport PyErr_CheckSignals
 
-from redlatch._c.wire.net cimport BootClock
+from redlatch._c.wire.engine.net cimport BootClock
 
 
 cdef extern from "pythread.h" nogil:

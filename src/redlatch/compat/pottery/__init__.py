@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from ...votes.units import SECOND
-from ...wire.net import now_ns
+from ...wire.engine.net import now_ns
 from .aio import AIORedlock
 from .base import (
     ExtendUnlockedLock,

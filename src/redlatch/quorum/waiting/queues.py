@@ -31,8 +31,8 @@ from ..hold import Hold
 from ..lease import Lease
 from ..outage import Outage
 from ..policy import Doubts
-from .beside import Beside
 from .first_master import FirstMaster
+from .unqueued_holds import UnqueuedHolds
 from .watches import Watch, Watches
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class WaitQueues:
     Attributes:
         heads: the hold that asks for a key or has it, by key.
         outages: what the last heads have found, by key, while no quorum votes for them.
-        beside: the holds that may have a lease and are no head.
+        unqueued: the holds that may have a lease and are no head.
         called: decided entries and watches; the driver wakes their waiters.
         crowded: keys that the masters refused when they were asked last; a hint.
         first_master: which master is asked first.
@@ -147,7 +147,7 @@ class WaitQueues:
         self.heads: dict[bytes, Hold] = {}
         self.by_key: dict[bytes, WaitQueue] = {}
         self.outages: dict[bytes, Outage] = {}
-        self.beside = Beside()
+        self.unqueued = UnqueuedHolds()
         self.called: deque[QueueEntry | Watch] = deque()
         self.crowded: set[bytes] = set()
         self.watches = Watches(self.called)
@@ -190,11 +190,11 @@ class WaitQueues:
         doubt.
         """
         if head.held(now_ns):
-            self.note_beside(head, now_ns)
+            self.note_unqueued(head, now_ns)
 
-    def note_beside(self, hold: Hold, now_ns: int) -> bool:
+    def note_unqueued(self, hold: Hold, now_ns: int) -> bool:
         """Record a hold that may have a lease and is no head; return True."""
-        self.beside.note([hold], now_ns)
+        self.unqueued.note([hold], now_ns)
         return True
 
     def _sweep(self, now_ns: int) -> None:
@@ -257,14 +257,8 @@ class WaitQueues:
         be no call between the check of the head and the first `append`.
         """
         queue = self.by_key.get(hold.key)
-        if queue is None:
-            return False
-        # This extension may reach the masters after an extension of the next holder.
-        busy = hold.extending is not None
-        lease = hold.lease
-        over = now_ns - lease.since_ns >= quorum.tenure_ns or lease.hand_offs >= quorum.tenure_count
-        entry = None if busy or over or quorum.doubts.cover(lease.asked_ns) else _next(queue)
-        if entry is None or not hold.may_hand_off_to(entry.hold):
+        entry = None if queue is None else _successor(queue, quorum, hold, now_ns)
+        if queue is None or entry is None:
             return False
         queue.move(now_ns)
         lease = hold.lease.handed_off()
@@ -452,7 +446,7 @@ class WaitQueues:
 
     def holds(self) -> list[Hold]:
         """Return the holds of this client that may have a lease, or ask for one."""
-        return [*list(self.heads.values()), *self.beside.holds()]
+        return [*list(self.heads.values()), *self.unqueued.holds()]
 
     def held(self) -> list[Hold]:
         """Return the holds of this client that have a lease now, whether it still counts or not."""
@@ -474,6 +468,18 @@ def _next(queue: WaitQueue) -> QueueEntry | None:
         if not (entry.left or entry.decided):
             return entry
         _discard(queue, entry)
+
+
+def _successor(queue: WaitQueue, quorum: Quorum, hold: Hold, now_ns: int) -> QueueEntry | None:
+    """Return the first entry of a queue if a hold may hand its lease to it."""
+    lease = hold.lease
+    # An extension under way may reach the masters after an extension of the next holder.
+    if hold.extending is not None or quorum.doubts.cover(lease.asked_ns):
+        return None
+    if now_ns - lease.since_ns >= quorum.tenure_ns or lease.hand_offs >= quorum.tenure_count:
+        return None
+    entry = _next(queue)
+    return entry if entry is not None and hold.may_hand_off_to(entry.hold) else None
 
 
 def _discard(queue: WaitQueue, entry: QueueEntry) -> None:

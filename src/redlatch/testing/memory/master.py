@@ -19,9 +19,9 @@ from redlatch.testing.memory.lua import Refusal, Status
 from redlatch.testing.memory.timeline import Timeline
 from redlatch.votes import scripts
 from redlatch.votes.units import UNBOUNDED
-from redlatch.wire.connect import Connection
-from redlatch.wire.scripting import SCRIPTS
-from redlatch.wire.traits import Traits
+from redlatch.wire.dial.connect import Connection
+from redlatch.wire.dial.scripting import SCRIPTS
+from redlatch.wire.server_traits import Traits
 
 VERSION = "9.0.0"
 RECEIVE_BYTES = 1 << 20

@@ -15,7 +15,7 @@ from redlatch.masters.master import Master
 from redlatch.testing.memory.master import MemoryMaster
 from redlatch.testing.memory.timeline import Timeline
 from redlatch.votes.units import SECOND, quorum_of
-from redlatch.wire.connect import Connection, longer
+from redlatch.wire.dial.connect import Connection, longer
 
 MOST = 15
 
@@ -109,7 +109,7 @@ class MemoryMasters:
 
 
 class MemoryDialler:
-    """Dials masters in memory at virtual times, as `redlatch.wire.connect.Dialler` does in threads."""
+    """Dials masters in memory at virtual times, as `redlatch.wire.dial.connect.Dialler` does in threads."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from redlatch.testing.memory.parties import JUMP, QUIET, REAL, Parties
 from redlatch.votes.units import SECOND, UNBOUNDED, Clock
-from redlatch.wire.net import now_ns
+from redlatch.wire.engine.net import now_ns
 
 # The first readings.
 START_NS = 1_000 * SECOND

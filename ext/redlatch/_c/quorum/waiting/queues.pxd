@@ -7,7 +7,7 @@ from redlatch._c.quorum.lease cimport Lease
 from redlatch._c.quorum.outage cimport Outage
 from redlatch._c.quorum.policy cimport Doubts
 from redlatch._c.quorum.quorum cimport Quorum
-from redlatch._c.quorum.waiting.beside cimport Beside
+from redlatch._c.quorum.waiting.unqueued_holds cimport UnqueuedHolds
 from redlatch._c.quorum.waiting.first_master cimport FirstMaster
 from redlatch._c.quorum.waiting.watches cimport Watch, Watches
 
@@ -46,7 +46,7 @@ cdef class WaitQueues:
     cdef readonly dict heads       # bytes: Hold
     cdef readonly dict by_key       # bytes: WaitQueue
     cdef readonly dict outages     # bytes: Outage
-    cdef readonly Beside beside
+    cdef readonly UnqueuedHolds unqueued
     cdef readonly object called    # deque of QueueEntry or Watch
     cdef readonly set crowded
     cdef readonly Watches watches
@@ -59,7 +59,7 @@ cdef class WaitQueues:
     cpdef bint become_head(self, Hold hold, long long now_ns) except -1
     cdef bint _keeps_waiting(self, Hold head, long long now_ns) except -1
     cdef _step_aside(self, Hold head, long long now_ns)
-    cpdef bint note_beside(self, Hold hold, long long now_ns) except -1
+    cpdef bint note_unqueued(self, Hold hold, long long now_ns) except -1
     @cython.locals(head=Hold)
     cdef _sweep(self, long long now_ns)
     @cython.locals(hold=Hold, queue=WaitQueue, depth=Py_ssize_t, give_up_ns=cython.longlong)
@@ -96,6 +96,10 @@ cdef class WaitQueues:
 
 @cython.locals(entry=QueueEntry)
 cdef QueueEntry _next(WaitQueue queue)
+
+
+@cython.locals(entry=QueueEntry, lease=Lease)
+cdef QueueEntry _successor(WaitQueue queue, Quorum quorum, Hold hold, long long now_ns)
 
 
 cdef _discard(WaitQueue queue, QueueEntry entry)

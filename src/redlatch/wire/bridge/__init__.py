@@ -1,0 +1,1 @@
+"""Bridges: threads that answer the engine for servers without scripts, and for databases."""

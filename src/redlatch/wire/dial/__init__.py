@@ -1,0 +1,1 @@
+"""Connecting: the handshake, credentials, scripts, and Sentinel."""

@@ -1,0 +1,1 @@
+"""The engine: links, their sockets and FIFOs, votes, pushes and horizons."""

@@ -1,0 +1,917 @@
+"""The engine: send many commands at once on N connections, and count the votes that come back.
+
+The way of a command:
+  * `submit` adds it to the FIFO and the unsent bytes of each link; `flush` sends these bytes.
+  * `pump` waits for replies, and `receive` reads those of one link. `_feed` cuts them into lines, and `_count` counts
+    each one as a vote on the oldest ballot of the link.
+  * `_tally` checks after each vote whether the result is final. `_decide` then lists the ballot in `decided`, and the
+    driver wakes its waiter.
+
+Rules:
+  * The replies of one connection come in the order of its commands. So each `Link` keeps a FIFO of the ballots that
+    wait for a reply, and a reply always belongs to the oldest one, even if no caller waits for that one any more. No
+    reply is ever counted for another command.
+  * Any unexpected reply closes the connection: a reply of another type, more replies than commands, or bytes that are
+    not RESP. The open votes of the link then count as failed, never as yes or no.
+  * The only accepted push is the invalidation of a tracked key, or of all keys. Any other push closes the connection.
+  * A link may have a monitor, which the guard provides. Once a second, the engine then sends a pulse ahead of a command
+    that acquires or extends, and gives the reply to the monitor. If the monitor objects to the reply, or to a push that
+    the master was flushed, the engine closes the connection before it counts the votes that follow.
+  * With monitors, a vote that gives a key a ttl counts only if the master had stored this ttl before the first byte of
+    the attempt left for any master. Until enough masters have stored it, the ballot is held (see `horizon`).
+  * Attempts, releases and looks do not wait for a silent master (see `silence`).
+  * After a quorum has extended a lock, its key is set again on each master that lacks it (see `quorum.repair`).
+  * A release is never forgotten. A link owes a release if the connection broke before the reply came, or if the link
+    was down when the release came. It sends the release first on its next connection; without one, the ttl ends the
+    key. A master that has obeyed one copy says "no" to the next one, so the ballot and the command record where that
+    may have happened (`unsent`, `tried`; see `quorum.outcome.refusers`).
+  * An exception may leave an operation half done: in pure Python, Ctrl-C can strike anywhere. `torn` then stays set,
+    and the next operation, or `recover`, closes every connection, since the FIFOs can no longer be trusted. So the
+    engine deals with each item first and forgets it afterwards; at worst it does something twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hiredis import Reader
+
+from redlatch.wire.engine.horizon import coverage, covers, refusal, stores, uncovered
+
+from ...votes.ballot import Ballot
+from ...votes.commands import BY_SHA, FULL_TEXT, KEPT, LACKS, NO, TIME, TRACKED, Command, Note, Pulse, read_pulse
+from ...votes.units import SECOND, UNBOUNDED, Clock
+from . import net
+from .link import Link
+from .replies import NOTHING, USUAL, begins_line, parse_line, read_push
+from .silence import Silence
+
+# Above MAX_PENDING outstanding replies, or MAX_UNSENT unsent bytes, a master must answer MAX_PENDING / LEAST_SHARE
+# commands (or all outstanding ones) within each STALL_NS: 65,536 / 16 = 4,096 replies a second. Otherwise its
+# connection is closed: a master that accepts commands and answers hardly any must not fill the memory of the process. A
+# master that is only busy may owe more.
+MAX_PENDING = 65536
+MAX_UNSENT = 4 << 20
+STALL_NS = 1_000_000_000
+LEAST_SHARE = 16
+
+# Above these limits the connection is closed at once, even if the master is only busy. They leave room for 512 tasks
+# with a batch of 1,024 names each, which wait for 524,288 replies and have 56 MB to send.
+MOST_PENDING = 10 * MAX_PENDING
+MOST_UNSENT = 32 * MAX_UNSENT
+
+# A server answers READONLY if it has become a replica, and LOADING while it reads keys that may be those of another
+# server. Under a guard the connection is then closed, and the next handshake examines the server again.
+_REPLACED = ("READONLY", "LOADING")
+
+# A master pushes once for each key that it was asked to track, and once for each flush. A link accepts this many pushes
+# more than it has asked for. Then it closes the connection, because a flood of pushes could keep this process busy.
+PUSHES_AHEAD = 1024
+
+# The largest number of releases that a link owes to its master. Above it, the oldest keys are left to their ttl.
+MAX_OWED = 4 * MAX_PENDING
+
+
+class Fleet:
+    """N links, one for each master. A caller submits ballots, flushes them and pumps the replies.
+
+    Only one thread at a time may call its methods, unless a method says otherwise.
+
+    Args:
+        addresses: the address of each master, without credentials.
+        quorum: the number of masters that must agree.
+        guarded: whether every link has a monitor.
+        room: for how many links there must be room, because another list of masters may follow (see `replace`).
+
+    Attributes:
+        wires: the sockets, by the index of the link.
+        decided: the ballots with a waiter that were decided since the driver last looked.
+        lost: the refused releases without a waiter. Their locks may have been lost before.
+        fallen: (link, its socket or None) of each link that broke since the driver last looked.
+        changed: (index, key or None for all keys) of each change that a master pushed.
+        torn: whether an operation is under way, or was left half done by an exception.
+        staged: whether a reply made the fleet stage a command, so that the caller must flush.
+        resent: whether a script was ever sent again in full.
+        pulse_ns: when the next pulse is due, in nanoseconds since boot.
+        silence: which links are suspected.
+        horizon_ms: the ttl that all connected links cover (see `horizon`); 0 if they are fewer than a quorum.
+        raised_ns: since when, in nanoseconds since boot.
+        replaced_ns: when the masters were replaced by others; -1 if they never were.
+        held: the ballots that wait until a quorum of links covers their ttl, in their order.
+        stirs_held: whether a link has changed, so that held ballots may be sent.
+    """
+
+    def __init__(self, addresses: list[str], quorum: int, clock: Clock, guarded: bool = False, room: int = 0) -> None:
+        self.clock = clock
+        self.wires = net.Wires(max(room, len(addresses)))
+        self.links = [Link(index, address) for index, address in enumerate(addresses)]
+        self.size = len(self.links)
+        self.silence = Silence(self.links, clock)
+        self.quorum = quorum
+        self.decided: list[Ballot] = []
+        self.lost: list[Ballot] = []
+        self.fallen: list[tuple[Link, Any]] = []
+        self.changed: list[tuple[int, Any]] = []
+        self.torn = False
+        self.staged = False
+        self.resent = False
+        self.pulse_ns = UNBOUNDED
+        self.guarded = guarded
+        self.horizon_ms = 0 if guarded else UNBOUNDED
+        self.raised_ns = -1
+        self.replaced_ns = -1
+        self.held: dict[Ballot, None] = {}
+        self.stirs_held = False
+        # These constants are fields because the compiled build knows the C types of fields, but not those of globals.
+        self.max_pending = MAX_PENDING
+        self.max_unsent = MAX_UNSENT
+        self.most_pending = MOST_PENDING
+        self.most_unsent = MOST_UNSENT
+        self.max_owed = MAX_OWED
+        self.stall_ns = STALL_NS
+        self._lines = USUAL
+        self._note = Note()
+
+    # --- commands out ------------------------------------------------------------------------------
+
+    def submit(self, ballot: Ballot) -> None:
+        """Stage the command of a ballot on every link that it asks.
+
+        A link that is up stages the command. A link that is being dialled parks the ballot. A link that is down votes
+        "failed" at once. So does, for a ballot with a ttl, a link that does not cover it.
+        """
+        command = ballot.command
+        self._begin()
+        if command.since_ns >= self.pulse_ns:
+            self._pulse(command.since_ns)
+        if command.ttl_ms and (command.ttl_ms > self.horizon_ms or command.since_ns < self.raised_ns):
+            if self._holds(ballot):
+                self.torn = False
+                return
+            self._stage(ballot, self._covering(ballot))
+        else:
+            if self.held and command.releases:
+                self._withdraw_held(command)
+            self._stage(ballot, ballot.asked)
+        if self.silence.suspects or ballot.behind is not None:
+            self._end_submit(ballot)
+        self.torn = False
+
+    def _stage(self, ballot: Ballot, asked: int) -> None:
+        """Stage the command of a ballot on the links of a bit mask."""
+        command = ballot.command
+        dialect = -1
+        payload = b""
+        for link in self.links:
+            if not asked >> link.index & 1:
+                continue
+            if link.up:
+                if link.dialect != dialect:
+                    dialect = link.dialect
+                    payload = command.payload(dialect)
+                if command.meaning:
+                    self._announce(link, command)
+                self.wires.stage(link.index, payload)
+                link.pending.append(ballot)
+                if self._full(link) and self._stalled(link):
+                    self._drop(link, TimeoutError("the master accepts commands but answers too few of them"))
+            else:
+                self._park(link, ballot)
+
+    def _end_submit(self, ballot: Ballot) -> None:
+        """Decide a ballot that lacks only the votes of suspected masters; submit the ballot behind it."""
+        if self.silence.suspects and not ballot.decided and self.silence.lacks_only_suspects(ballot):
+            self._decide(ballot)
+        self.torn = False
+        if ballot.behind is not None:
+            self.submit(ballot.behind)
+
+    def _park(self, link: Link, ballot: Ballot) -> None:
+        """Park a ballot until a link is connected, or count its vote as failed."""
+        if self.guarded and ballot.command.ttl_ms:
+            ballot = self._copy_uncovered(link, ballot)
+        if link.dialling and len(link.parked) < self.max_pending:
+            ballot.unsent |= 1 << link.index
+            link.parked.append(ballot)
+        else:
+            # Drop all parked ballots. Otherwise a parked SET would be sent later without the release that found no
+            # room.
+            if link.dialling:
+                link.cause = TimeoutError("too many commands wait for a connection to the master")
+                self._unpark(link)
+            self._fail_unsent(link, ballot)
+
+    def flush(self) -> None:
+        """Send the staged commands, with one system call for each link."""
+        self._begin()
+        self.staged = False
+        for index, error in self.wires.send():
+            self._drop(self.links[index], error)
+        self.torn = False
+        if self.stirs_held:
+            self._resume_held()
+            self.flush()
+
+    def _announce(self, link: Link, command: Command) -> None:
+        """Make the master track the key of the question that follows, so that it pushes a change of that key."""
+        if command.meaning in (NO, TRACKED) and link.traits.tracking:
+            link.pushes += 1
+            self.wires.stage(link.index, self._note.payload(link.dialect))
+            link.pending.append(self.ballot_of(self._note))
+
+    def _send_on(self, link: Link, ballot: Ballot) -> None:
+        self._announce(link, ballot.command)
+        self.wires.stage(link.index, ballot.command.payload(link.dialect))
+        link.pending.append(ballot)
+
+    def _full(self, link: Link) -> bool:
+        # As `Link.owing`, without a call.
+        owing = len(link.pending) - link.head
+        return owing > self.max_pending or self.wires.unsent(link.index) > self.max_unsent
+
+    def _stalled(self, link: Link) -> bool:
+        """Return whether a link above its limit answers too few commands, or has reached the hard limit."""
+        came, now, owing = link.cut + link.head, self.clock.now(), link.owing()
+        if came >= link.full_at:
+            link.full_at, link.full_ns = came + min(owing, max(1, self.max_pending // LEAST_SHARE)), now
+        stopped = now - link.full_ns >= self.stall_ns
+        return bool(stopped or owing > self.most_pending or self.wires.unsent(link.index) > self.most_unsent)
+
+    def ballot_of(self, command: Command) -> Ballot:
+        """Return a ballot for a command that has no waiter."""
+        return Ballot(command, self.size, self.quorum)
+
+    def fail_unsubmitted(self, ballot: Ballot) -> None:
+        """Count all missing votes as failed, after an exception in `submit`. The submitter then tries again."""
+        if not ballot.decided:
+            self._fail_missing(ballot, ConnectionAbortedError("interrupted before the command was sent"))
+        if ballot.behind is not None:
+            self.fail_unsubmitted(ballot.behind)
+
+    # --- replies in --------------------------------------------------------------------------------
+
+    def pump(self, timeout_ns: int) -> None:
+        """Wait for replies for at most `timeout_ns` nanoseconds and count them."""
+        self.recover()
+        if self.silence.waiting:
+            timeout_ns = min(timeout_ns, max(0, self.silence.due_ns - self.clock.now()))
+        ready = self.wires.wait(timeout_ns)
+        self.torn = True
+        if ready:
+            for link in self.links:
+                data = self.wires.collect(link.index)
+                if data is not None:
+                    self._take(link, data)
+        self.wires.taken = False
+        if self.silence.waiting:
+            self._suspect(self.clock.now())
+        self.torn = False
+        if self.stirs_held:
+            self._resume_held()
+
+    def receive(self, index: int) -> None:
+        """Count the replies that link `index` has now. Event-loop drivers call this when its socket is readable."""
+        self._begin()
+        data = self.wires.receive(index)
+        if data is not None:
+            self._take(self.links[index], data)
+        self.torn = False
+        if self.stirs_held:
+            self._resume_held()
+
+    def _take(self, link: Link, data: Any) -> None:
+        """Count the received bytes of a link, or drop it for the exception that broke it."""
+        if link.suspected:
+            self.silence.trust(link)
+        self._feed(link, data)
+        if link.head > 256:
+            link.cut_front()
+        if link.missing_vote >= 0:
+            self.silence.learn(link)
+
+    def _feed(self, link: Link, data: Any) -> None:
+        """Count each reply in the received bytes for the oldest ballot; drop the link if `data` is an exception.
+
+        The loop counts the usual reply without a call.
+        """
+        # An earlier event of the same round may have closed the link.
+        if not link.up:
+            return
+        if type(data) is not bytes:
+            self._drop(link, data)
+            return
+        came: bytes = link.tail + data if link.tail else data
+        start, size = 0, len(came)
+        while start < size:
+            # The usual reply costs one comparison and makes no object.
+            if link.head < len(link.pending):
+                ballot = link.pending[link.head]
+                command = ballot.command
+                resent = self.resent and ballot.resent
+                if not resent and self.wires.stands_at(came, start, command.yes_line):
+                    start += len(command.yes_line)
+                    # As `Link.advance`, without a call.
+                    link.head += 1
+                    link.pending[link.head - 1] = None
+                    ballot.yes += 1
+                    command.obeyed |= command.releases << link.index
+                    self._tally(ballot)
+                    continue
+            if came[start : start + 1] == b">":
+                end = self._push(link, came, start)
+                # The push is not complete, or `_push` has dropped the link.
+                if end == start:
+                    break
+                start = end
+                continue
+            end = came.find(b"\n", start)
+            if end < 0:
+                break
+            line = came[start:end]
+            start = end + 1
+            reply = self._lines.get(line, NOTHING)
+            if reply is NOTHING:
+                reply = self._parse(link, line)
+            if not self._count(link, reply):
+                return
+        if start == size:
+            link.tail = b""
+        else:
+            self._keep_tail(link, came[start:])
+
+    def _keep_tail(self, link: Link, tail: bytes) -> None:
+        """Keep the beginning of a line until its end comes."""
+        link.tail = tail
+        if not begins_line(tail):
+            self._drop(link, link.unexpected(tail[:40], " without an end of line"))
+
+    def _push(self, link: Link, came: bytes, start: int) -> int:
+        """Record a push; return where it ends, or `start` if it is not complete or the link was dropped."""
+        found = read_push(came, start)
+        if found is None or (found[0] > start and link.pushes <= 0):
+            what = ", an unknown push" if found is None else ", more pushes than expected"
+            self._drop(link, link.unexpected(came[start : start + 40], what))
+            return start
+        end, key = found
+        if end > start:
+            link.pushes -= 1
+            # One entry for several flushes in a row is enough, because it wakes every watcher.
+            if key is not None or self.changed[-1:] != [(link.index, None)]:
+                self.changed.append((link.index, key))
+            if key is None and link.monitor is not None:
+                self._drop(link, link.monitor.flushed(self.clock.now()))
+                return start
+        return end
+
+    def _parse(self, link: Link, line: bytes) -> Any:
+        try:
+            return parse_line(link.reader, line)
+        except Exception as error:
+            self._drop(link, error)
+            return NOTHING
+
+    def _count(self, link: Link, reply: Any) -> bool:
+        """Count one reply for the oldest ballot of the link; return False if the link is down afterwards."""
+        if not link.up:
+            return False
+        if not link.owing():
+            self._drop(link, link.unexpected(reply, ", a reply to no command"))
+            return False
+        ballot = link.pending[link.head]
+        command = ballot.command
+        if reply is command.yes or (type(reply) is type(command.yes) and reply == command.yes):
+            link.advance()
+            ballot.yes += 1
+            command.obeyed |= command.releases << link.index
+            self._tally(ballot)
+        elif reply is command.no or (type(reply) is type(command.no) and reply == command.no):
+            link.advance()
+            ballot.no += 1
+            if command.releases:
+                self._note_refusal(link.index, ballot)
+            self._tally(ballot)
+        elif not self._count_other(link, ballot, reply):
+            return False
+        if self.resent and ballot.resent:
+            self._stir(link, ballot)
+        return True
+
+    def _count_other(self, link: Link, ballot: Ballot, reply: Any) -> bool:
+        """Count a reply that is neither "yes" nor "no"; return False if the link is down afterwards."""
+        command = ballot.command
+        if command.meaning == TIME and (found := read_pulse(reply)) is not None:
+            link.advance()
+            return self._beat(link, ballot, found[0], found[1])
+        if type(reply) is KEPT[command.meaning] and command.expects(reply):
+            link.advance()
+            self._count_answer(link, ballot, reply)
+            return True
+        if not isinstance(reply, Exception):
+            self._drop(link, link.unexpected(reply))
+            return False
+        replaced = link.monitor is not None and str(reply).startswith(_REPLACED)
+        if replaced or link.traits.ends(reply):
+            self._drop(link, reply)
+            return False
+        link.advance()
+        self._refused(link, ballot, reply)
+        return True
+
+    def _note_refusal(self, index: int, ballot: Ballot) -> None:
+        ballot.refusers |= 1 << index
+        # A master that was sent nothing before has not obeyed the first copy that it has received.
+        ballot.command.tried &= ~(ballot.unsent & 1 << index)
+
+    def _count_answer(self, link: Link, ballot: Ballot, reply: Any) -> None:
+        ballot.count_answer(link.index, reply, link.traits.tracking)
+        self._tally(ballot)
+        # The vote has come after those of a quorum.
+        if ballot.command.meaning == LACKS and ballot.decided:
+            self._repair(link, ballot)
+
+    def _refused(self, link: Link, ballot: Ballot, error: Exception) -> None:
+        """Count an error reply as a failed vote. If the script was missing, send its full text instead."""
+        bit = 1 << link.index
+        in_full = link.dialect == FULL_TEXT and link.cut + link.head > link.full_from
+        if not (ballot.resent & bit or in_full) and link.traits.lacks(error):
+            # Only a script has another text. It may be sent again behind later commands, except for a script that
+            # acquires: it must not follow the release that undoes it.
+            text = ballot.command.again().payload(FULL_TEXT)
+            other = text != ballot.command.payload(BY_SHA)
+            if other and link.has_undone(ballot.command):
+                # From now on scripts are sent in full. Otherwise the script could be missing at every attempt.
+                if link.dialect != FULL_TEXT:
+                    link.dialect, link.full_from = FULL_TEXT, link.cut + len(link.pending)
+            elif other:
+                ballot.resent |= bit
+                self.resent = True
+                self.staged = True
+                link.dialect = link.traits.downgrade(error, link.dialect)
+                if ballot.command.meaning:
+                    self._announce(link, ballot.command)
+                self.wires.stage(link.index, text)
+                link.pending.append(ballot)
+                if self.wires.unsent(link.index) > self.most_unsent:
+                    self._drop(link, TimeoutError("too many calls of scripts must be resent in full"))
+                return
+        # Without the replies to pulses the guard could not see that the master forgot locks.
+        if ballot.command.meaning == TIME:
+            link.refused_ns = self.clock.now()
+            self._drop(link, error)
+        self._failed(link, ballot, error)
+
+    def _stir(self, link: Link, ballot: Ballot) -> None:
+        """Report the change by a resent script. A server pushes no invalidation for changes by our own connection."""
+        if ballot.resent >> link.index & 1 and link.up and ballot not in link.pending[link.head :]:
+            self.changed.append((link.index, ballot.command.key))
+
+    # --- votes -------------------------------------------------------------------------------------
+
+    def _failed(self, link: Link, ballot: Ballot, cause: Any) -> None:
+        if ballot.causes is None:
+            ballot.causes = {}
+        ballot.causes[link.index] = cause
+        ballot.failed += 1
+        self._tally(ballot)
+
+    def _fail_missing(self, ballot: Ballot, cause: BaseException) -> None:
+        asked = [link.index for link in self.links if ballot.asked >> link.index & 1]
+        ballot.causes = dict.fromkeys(asked, cause) | (ballot.causes or {})
+        ballot.failed += ballot.missing()
+        self._decide(ballot)
+
+    def _tally(self, ballot: Ballot) -> None:
+        if ballot.decided:
+            return
+        if ballot.settled():
+            self._decide(ballot)
+        elif (ballot.yes + ballot.no >= ballot.quorum or ballot.answers is not None) and self.silence.spares(ballot):
+            self._decide(ballot)
+
+    def _decide(self, ballot: Ballot) -> None:
+        ballot.decided = True
+        if ballot.answers is not None and ballot.command.meaning == LACKS:
+            for index in ballot.answers:
+                self._repair(self.links[index], ballot)
+        if ballot.waiter is not None:
+            self.decided.append(ballot)
+        elif ballot.released_lock is not None and ballot.refused():
+            self.lost.append(ballot)
+        elif ballot.behind is not None and ballot.refused():
+            # A rival that just tries had the key there.
+            self._repair(self.links[ballot.asked.bit_length() - 1], ballot.behind)
+
+    def _repair(self, link: Link, ballot: Ballot) -> None:
+        """Set the key of a held lock again on a master that lacks it, if a quorum has extended the lock.
+
+        The master must cover the ttl, as for a vote. A release of the lock cannot have been sent yet: only this thread
+        sends, and `Command.repair` has just found the lock held.
+        """
+        command = ballot.command
+        covered = not self.guarded or covers(link, command.ttl_ms, command.since_ns)
+        if ballot.yes < ballot.quorum or not link.up or not covered or self._full(link):
+            return
+        repair = command.repair(link.index, self.clock.now())
+        if repair is not None:
+            again: Ballot = self.ballot_of(repair)
+            again.ask_only(link.index, 0)
+            again.behind = ballot
+            self._send_on(link, again)
+            self.staged = True
+
+    def record_silent(self, ballot: Ballot) -> None:
+        """Record the masters that have not answered a ballot in time. Any thread may call this: it only reads."""
+        if ballot in self.held:
+            ttl_ms = ballot.command.ttl_ms
+            silent = [link.index for link in self.links if not stores(link, ttl_ms)]
+        else:
+            silent = [link.index for link in self.links if link.waits_for(ballot)]
+        # A ballot that was held has left no command on a link, so a second call finds nothing.
+        ballot.silent = tuple(silent) or ballot.silent
+
+    def hurry(self) -> None:
+        """Suspect masters that have been silent for too long. Event-loop drivers call this; `pump` does it itself."""
+        self._begin()
+        self._suspect(self.clock.now())
+        self._end()
+
+    def _suspect(self, now_ns: int) -> None:
+        """Suspect masters that are silent; then decide the ballots that lack only suspected masters."""
+        if self.silence.due_ns <= now_ns:
+            for ballot in self.silence.suspect(now_ns):
+                self._tally(ballot)
+            self.stirs_held = bool(self.held)
+        self.silence.forget(now_ns)
+
+    # --- pulses and horizons (see `horizon`) -------------------------------------------------------
+
+    def look(self) -> None:
+        """Send a pulse on every link, because the horizons of the masters are needed now."""
+        self._begin()
+        self._pulse(self.clock.now())
+        self.staged = True
+        self.torn = False
+
+    def _pulse(self, now_ns: int) -> None:
+        """Send a pulse on every link that has a monitor. The next one is due in a second."""
+        self.pulse_ns = now_ns + SECOND
+        for link in self.links:
+            if link.up and link.monitor is not None:
+                ballot = self.ballot_of(link.pulse)
+                ballot.until_ns = now_ns
+                self._send_on(link, ballot)
+
+    def _beat(self, link: Link, ballot: Ballot, server_us: int, horizon_ms: int) -> bool:
+        """Give the reply to a pulse to the monitor; return False if the monitor made the link close."""
+        now = self.clock.now()
+        pulse: Any = ballot.command
+        wanted_ms = pulse.wanted_ms
+        cause = link.monitor.answered(ballot.until_ns, now, server_us, horizon_ms)
+        if cause is None and horizon_ms < wanted_ms:
+            cause = link.unexpected(horizon_ms, ", a horizon lower than the one that it was to store")
+        if cause is not None:
+            self._drop(link, cause)
+            return False
+        if link.raising is ballot:
+            link.raising = None
+            self.stirs_held = bool(self.held)
+        # A horizon that another client has raised changes nothing here while ours is enough.
+        if link.horizon_ms < wanted_ms:
+            link.horizon_ms, link.raised_ns = horizon_ms, now
+            self._survey()
+        return True
+
+    def _observe(self, link: Link, monitor: Any) -> None:
+        """Begin to send pulses on a new connection. Without a monitor it never votes on a ttl in a guarded fleet."""
+        if monitor is None:
+            link.horizon_ms, link.refused_ns = 0, UNBOUNDED
+            return
+        now = self.clock.now()
+        link.pulse = Pulse(*monitor.pulse())
+        link.horizon_ms, link.raised_ns, link.raising = monitor.horizon_ms, now, None
+        link.refused_ns = min(link.refused_ns, now)
+        # The next command that acquires or extends sends a pulse, which renews the ttl of the marker.
+        self.pulse_ns = min(self.pulse_ns, now)
+
+    def _raise(self, link: Link, ttl_ms: int) -> None:
+        """Send a pulse that asks a master to store a ttl, unless it has, must not, or one is under way."""
+        if link.horizon_ms >= ttl_ms or (link.raising is not None and link.pulse.wanted_ms >= ttl_ms):
+            return
+        if refusal(link, ttl_ms) is not None:
+            return
+        key, identity, _ = link.monitor.pulse()
+        link.pulse = Pulse(key, identity, ttl_ms)
+        link.raising = ballot = self.ballot_of(link.pulse)
+        ballot.until_ns = self.clock.now()
+        self._send_on(link, ballot)
+        self.staged = True
+
+    def _survey(self) -> None:
+        """Compute what all connected links cover."""
+        if self.guarded:
+            up = [link for link in self.links if link.up]
+            self.horizon_ms = min([link.horizon_ms for link in up]) if len(up) >= self.quorum else 0
+            self.raised_ns = max([link.raised_ns for link in up], default=-1)
+            self.stirs_held = bool(self.held)
+
+    def _holds(self, ballot: Ballot) -> bool:
+        """Hold a ballot while links may soon cover its ttl; fail it if too few can. Return whether it is held."""
+        command = ballot.command
+        if command.since_ns <= self.replaced_ns:
+            # It may need the votes of another number of masters.
+            self._fail_missing(ballot, ConnectionAbortedError("the client went over to other masters meanwhile"))
+            return False
+        # The first part of the attempt has left, so it is too late to wait for further links.
+        if ballot.asked != -1 and not ballot.lone():
+            return False
+        now = self.clock.now()
+        if self._awaits_horizons(ballot, now):
+            self.held[ballot] = None
+            return True
+        # The ttl that the links have stored until now counts.
+        command.since_ns = now
+        # A link that was made since the attempt began has sent no pulse, and only a pulse renews the life of a marker.
+        if now >= self.pulse_ns:
+            self._pulse(now)
+        return False
+
+    def _awaits_horizons(self, ballot: Ballot, now_ns: int) -> bool:
+        """Raise the horizons that a ballot needs; return whether it waits for some of them."""
+        command = ballot.command
+        found = coverage(self.links, command.ttl_ms, command.since_ns)
+        for link in found.coming:
+            if link.up:
+                self._raise(link, command.ttl_ms)
+        if len(found.ready) >= self.quorum:
+            late = [link for link in found.coming if link.up and link.raising is not None and not link.suspected]
+            for link in late:
+                self.silence.watch(link.raising, link, now_ns)
+            return bool(late)
+        if len(found.ready) + len(found.coming) >= self.quorum:
+            return True
+        for link in () if ballot.lone() else found.lost:
+            self._failed(link, ballot, uncovered(link, command))
+        return False
+
+    def _covering(self, ballot: Ballot) -> int:
+        """Return a bit mask of the links that may vote on the ttl of a ballot; count failed votes for the others."""
+        command = ballot.command
+        asked = 0
+        for link in () if ballot.decided else self.links:
+            if ballot.asked >> link.index & 1:
+                if covers(link, command.ttl_ms, command.since_ns):
+                    asked |= 1 << link.index
+                elif link.up:
+                    self._send_on(link, self._copy_uncovered(link, ballot))
+                else:
+                    self._park(link, ballot)
+        return asked
+
+    def _copy_uncovered(self, link: Link, ballot: Ballot) -> Ballot:
+        """Count a failed vote for a link that does not cover a ttl; return a ballot for its vote, which does not count.
+
+        The key keeps others out there, too, and its vote may count when the lock is extended.
+        """
+        self._failed(link, ballot, uncovered(link, ballot.command))
+        return self.ballot_of(ballot.command)
+
+    def _resume_held(self) -> None:
+        """Submit the held ballots again; those that still lack a quorum stay. The caller must flush."""
+        self.stirs_held = False
+        now = self.clock.now()
+        for ballot in list(self.held):
+            if 0 < ballot.until_ns <= now and not ballot.decided:
+                self.record_silent(ballot)
+            # An interrupt after this line loses the ballot, and its submitter waits until its time is over. Otherwise
+            # the ballot might be sent twice, and one master might have two votes.
+            del self.held[ballot]
+            if not ballot.decided and not 0 < ballot.until_ns <= now:
+                self.submit(ballot)
+        self.staged = True
+
+    def _withdraw_held(self, release: Command) -> None:
+        """Forget the held ballots with the key and the token of a release: they must not be sent after it."""
+        for ballot in list(self.held):
+            if ballot.command.token == release.token and ballot.command.key == release.key:
+                del self.held[ballot]
+
+    # --- connections -------------------------------------------------------------------------------
+
+    def adopt(self, index: int, sock: Any, traits: Any, dialect: int, monitor: Any = None) -> None:
+        """Take over a connection after its handshake; stage the releases that the link owes, then the parked commands.
+
+        Args:
+            sock: the connected, non-blocking socket.
+            traits: the results of the handshake.
+            monitor: the guard's monitor of the master. None if the fleet is not guarded; in a guarded fleet, the link
+                then never votes on a ttl. Its `pulse` returns the arguments of the pulse, and `horizon_ms` is the
+                horizon that the handshake has read. Its `answered` takes the replies and its `flushed` takes flushes;
+                both return why the link must be closed, or None.
+        """
+        link = self.links[index]
+        self._begin()
+        self.wires.attach(index, sock)
+        link.tail = b""
+        link.reader = Reader(notEnoughData=NOTHING, replyError=traits.reply_error)
+        link.traits = traits
+        link.pushes = PUSHES_AHEAD
+        link.adopted_ns = self.clock.now()
+        link.monitor = monitor
+        self._observe(link, monitor)
+        self.silence.trust(link)
+        link.dialect = dialect
+        link.full_from = -1
+        link.up, link.dialling = True, False
+        waited = self._send_owed(link) if link.owed else ()
+        # Cleared only now: an interrupt may make the link send a release twice, but never lose one.
+        link.owed = {}
+        while link.parked:
+            if link.parked[0] not in waited:
+                self._send_late(link, link.parked[0])
+            link.parked.popleft()
+        # Many commands may have waited for the connection. The master has not stopped because of that.
+        link.full_at = -1
+        if monitor is not None:
+            self._raise(link, link.pulse.wanted_ms)
+        self._survey()
+        self._end()
+
+    def _send_owed(self, link: Link) -> set[Ballot]:
+        """Send the releases that a link owes; return the parked ballots that take the answers of some of them.
+
+        Any other answer reaches no caller. Unless it is a "no", the "no" to a later copy may be the work of this one.
+        """
+        parked = {ballot.command: ballot for ballot in link.parked if ballot.command.releases}
+        waited: set[Ballot] = set()
+        for owed in link.owed.values():
+            command = owed.command
+            if owed.released_lock is not None:
+                self._send_late(link, owed)
+            elif command in parked:
+                waited.add(parked[command])
+                self._send_late(link, parked[command])
+            else:
+                self._send_late(link, self.ballot_of(command))
+        return waited
+
+    def _send_late(self, link: Link, ballot: Ballot) -> None:
+        """Send a ballot that has waited for the connection. A release records this: its caller may no longer wait."""
+        if ballot.command.releases:
+            bit = 1 << link.index
+            ballot.unsent = ballot.unsent & ~bit | ~ballot.command.tried & bit
+            ballot.command.tried |= bit
+        self._send_on(link, ballot)
+
+    def fail(self, index: int, cause: BaseException) -> None:
+        """Record that dialling link `index` failed with `cause`. From now on the link votes "failed" at once."""
+        link = self.links[index]
+        self._begin()
+        link.cause = cause
+        self._unpark(link)
+        self._survey()
+        self._end()
+
+    def replace(self, addresses: list[str], quorum: int, cause: BaseException) -> None:
+        """Switch to other masters. All commands under way fail, including those that were made before and come later.
+
+        Args:
+            addresses, quorum: those of the new masters, of which none is connected.
+            cause: why the votes of the old masters do not count any more.
+        """
+        self._begin()
+        for link in self.links:
+            self._drop(link, cause)
+            link.cause = cause
+            self._unpark(link)
+        for ballot in list(self.held):
+            if not ballot.decided:
+                self._fail_missing(ballot, cause)
+            del self.held[ballot]
+        self.links = [Link(index, address) for index, address in enumerate(addresses)]
+        self.size, self.quorum = len(addresses), quorum
+        self.silence = Silence(self.links, self.clock)
+        self.replaced_ns = self.clock.now()
+        self._survey()
+        self._end()
+
+    def drop(self, index: int, cause: BaseException) -> None:
+        """Close link `index`, because its master was replaced. The driver has it dialled again."""
+        self._begin()
+        self._drop(self.links[index], cause)
+        self._end()
+
+    def _drop(self, link: Link, cause: BaseException) -> None:
+        """Close the link. Count its unanswered commands as failed votes and keep its releases."""
+        if not link.up:
+            return
+        link.cause = cause
+        link.lost_ns = self.clock.now()
+        link.missing_vote = -1
+        self.silence.trust(link)
+        while link.owing():
+            ballot = link.pending[link.head]
+            if ballot.command.releases:
+                ballot.command.tried |= 1 << link.index
+                link.owe(ballot, self.max_owed)
+            if ballot.released_lock is None:
+                self._failed(link, ballot, cause)
+            link.advance()
+        self.fallen.append((link, self.wires.detach(link.index)))
+        link.reader = None
+        link.dialling = True
+        # Last: until this line, an interrupted drop starts again from the beginning.
+        link.up = False
+        self._survey()
+
+    def _unpark(self, link: Link) -> None:
+        """Stop parking ballots for a link; count its vote on the parked ones as failed."""
+        link.dialling = False
+        self.silence.trust(link)
+        while link.parked:
+            self._fail_unsent(link, link.parked[0])
+            link.parked.popleft()
+
+    def _fail_unsent(self, link: Link, ballot: Ballot) -> None:
+        """Count a failed vote for a link that was sent nothing; keep a release if its master may hold the key."""
+        command = ballot.command
+        ballot.unsent |= 1 << link.index
+        if command.releases and command.since_ns <= link.lost_ns:
+            link.owe(ballot, self.max_owed)
+            if ballot.released_lock is not None:
+                return
+        self._failed(link, ballot, link.cause)
+
+    def quorum_pushes(self) -> bool:
+        """Return whether a quorum of masters is connected and pushes changes of keys."""
+        return bool(sum([link.up and link.traits.tracking for link in self.links]) >= self.quorum)
+
+    # --- interrupts, and the end of a client -------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Begin an operation. First repair an earlier operation that an interrupt left half done."""
+        if self.torn or self.wires.taken:
+            self.recover()
+        self.torn = True
+
+    def _end(self) -> None:
+        """End an operation; then submit held ballots again."""
+        self.torn = False
+        if self.stirs_held:
+            self._resume_held()
+
+    def recover(self) -> None:
+        """Close every connection if an exception left an operation half done."""
+        if self.torn or self.wires.taken:
+            for link in self.links:
+                # A link with a socket that is not up was interrupted in `adopt`.
+                link.up = link.up or self.wires.fileno(link.index) >= 0
+                if link.up:
+                    self._drop(link, ConnectionAbortedError("interrupted during an operation; the link was closed"))
+            self.wires.taken = False
+            self._survey()
+            self.torn = False
+
+    def unanswered(self) -> bool:
+        for link in self.links:
+            if link.owing():
+                return True
+        return False
+
+    def owing(self) -> int:
+        """Count the releases without a reply on links that have a socket.
+
+        The garbage collector may close the sockets of a forgotten client before `await_answers` runs.
+        """
+        links = [link for link in self.links if self.wires.fileno(link.index) >= 0]
+        return sum([ballot.command.releases for link in links for ballot in link.pending[link.head :]])
+
+    def await_answers(self, until_ns: int) -> None:
+        """Wait until every release is answered, or until `until_ns`. For a client that ends without being closed.
+
+        If a socket is closed with unread bytes, the system resets the connection. The server then loses the commands
+        that it has not read.
+        """
+        self.flush()
+        while self.owing() and (left := until_ns - self.clock.now()) > 0:
+            self.pump(left)
+            # A reply has asked for the text of a script.
+            if self.staged:
+                self.flush()
+
+    def abandon(self) -> None:
+        """Undo every undecided command. For a client that is closed while calls are under way."""
+        undone: dict[tuple[bytes, bytes], Command] = {}
+        for link in self.links:
+            for ballot in [*link.pending[link.head :], *link.parked]:
+                command = None if ballot.decided else ballot.command.undo()
+                if command is not None:
+                    undone[command.key, command.token] = command
+                    ballot.withdraw()
+                    # Wakes its caller, who may have more to undo.
+                    self._decide(ballot)
+        for held in list(self.held):
+            held.withdraw()
+            del self.held[held]
+        for command in undone.values():
+            self.submit(self.ballot_of(command))
+        self.flush()

@@ -1,0 +1,119 @@
+"""The link to one master: its connection, its FIFO of ballots, and the releases that it owes."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from ...votes.ballot import Ballot
+from ...votes.commands import FULL_TEXT, Command
+
+# See `silence.SILENT_ROUNDS`.
+SILENT_NS = 10_000_000
+
+
+class Link:
+    """The link to one master. Only the engine changes the FIFO.
+
+    All times are nanoseconds since boot.
+
+    Attributes:
+        address: the address of the master, without credentials.
+        up: whether the link is connected. A link that is neither up nor being dialled votes "failed" at once.
+        reader: the hiredis parser of the connection.
+        tail: the beginning of a line whose end has not come yet.
+        pending: the ballots in the order of the sent commands. The entries before `head` are None.
+        head: the index of the oldest ballot in `pending` that waits for its reply.
+        cut: the number of ballots that were removed from the front of `pending`. `cut + head` replies have ever come.
+        pushes: the number of further pushes that are accepted.
+        parked: the ballots that came while the connection was being made.
+        owed: the ballots on releases whose outcome is unknown, by key and token. Locks may share a chosen token.
+        traits: the results of the handshake, such as run_id and version.
+        full_from: the number of the first command that was sent in full after scripts turned out to be missing, or -1.
+        cause: why the link was down last, or None if it never was.
+        adopted_ns: when the present connection, or the last one, was adopted; -1 if there was none.
+        lost_ns: when the last connection broke.
+        monitor: takes the answers to pulses and the flushes of this master; or None.
+        pulse: the command that the guard sends each second, or None.
+        horizon_ms: the horizon that the master has acknowledged on this connection, in milliseconds (see `horizon`).
+        raised_ns: when it did.
+        refused_ns: when it last answered a pulse with an error, or -1.
+        raising: the last pulse that asked it to store a higher horizon, until its answer comes; or None.
+        suspected: whether ballots no longer wait for the votes of the master.
+        missing_vote: the number of the command whose vote was missing at the suspicion; -1 after the vote has come.
+        late_ns: the delay of its last late vote; 0 if it came so late that the master must have stopped.
+        silent_ns: the shortest silence that makes the master suspected.
+        full_at: the number of replies that must have come by `full_ns` + STALL_NS while the link is above its limit. A
+            link that has fewer counts as stopped.
+        full_ns: when `full_at` was set.
+    """
+
+    def __init__(self, index: int, address: str) -> None:
+        self.index = index
+        self.address = address
+        self.up = False
+        self.dialling = True
+        self.reader: Any = None
+        self.tail = b""
+        self.pending: list[Any] = []
+        self.head = 0
+        self.pushes = 0
+        self.parked: deque[Ballot] = deque()
+        self.owed: dict[tuple[bytes, bytes], Any] = {}
+        self.traits: Any = None
+        self.dialect = FULL_TEXT
+        self.full_from = -1
+        self.cause: BaseException | None = None
+        self.adopted_ns = self.lost_ns = -1
+        self.cut = 0
+        self.monitor: Any = None
+        self.pulse: Any = None
+        self.horizon_ms = 0
+        self.raised_ns = -1
+        self.refused_ns = -1
+        self.raising: Ballot | None = None
+        self.suspected = False
+        self.missing_vote = -1
+        self.suspected_ns = 0
+        self.late_ns = 0
+        self.silent_ns = SILENT_NS
+        self.full_at, self.full_ns = -1, 0
+
+    def __repr__(self) -> str:
+        return f"<Link {self.address} {'up' if self.up else 'dialling' if self.dialling else 'down'}>"
+
+    def owing(self) -> int:
+        return len(self.pending) - self.head
+
+    def advance(self) -> None:
+        # This comes first: after an interrupt between the two lines there is still a ballot at the head.
+        self.head += 1
+        self.pending[self.head - 1] = None
+
+    def cut_front(self) -> None:
+        """Delete the entries before `head`. This copies the rest, so the engine does it rarely."""
+        del self.pending[: self.head]
+        self.cut += self.head
+        self.head = 0
+
+    def owe(self, ballot: Ballot, most: int) -> None:
+        """Keep a release for the next connection, and at most `most` of them: the oldest keys are left to their ttl."""
+        owed = self.owed
+        owed[ballot.command.key, ballot.command.token] = ballot
+        if len(owed) > most:
+            owed.pop(next(iter(owed)))
+
+    def has_undone(self, command: Command) -> bool:
+        """Return whether the release that undoes a command was already sent on this link."""
+        if command.undo() is None:
+            return False
+        since = [ballot.command for ballot in self.pending[self.head :]]
+        return any([sent.releases and sent.token == command.token and sent.key == command.key for sent in since])
+
+    def waits_for(self, ballot: Ballot) -> bool:
+        return ballot in self.pending[self.head :] or ballot in self.parked
+
+    def unexpected(self, reply: Any, what: str = "") -> ConnectionError:
+        """Return the reason for closing the connection after a reply that no command has."""
+        described = self.traits.described(reply)
+        return ConnectionError(f"{self.address} answered with {described}{what}; the connection was closed")

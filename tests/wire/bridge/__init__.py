@@ -1,0 +1,1 @@
+"""Bridges over socket pairs, and their transactions."""

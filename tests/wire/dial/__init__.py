@@ -1,0 +1,1 @@
+"""Connecting to servers that a test scripts."""

@@ -1,0 +1,1 @@
+"""The engine over socket pairs, whose other ends the test plays."""
