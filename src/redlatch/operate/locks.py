@@ -16,7 +16,7 @@ import redis
 
 from redlatch.errors import LockError
 from redlatch.holder import Holder
-from redlatch.locks.options import SLOTS
+from redlatch.locks.factory import SLOTS
 from redlatch.locks.readwrite import SUFFIX
 from redlatch.masters.master import Master
 from redlatch.votes.commands import COUNTER

@@ -15,8 +15,8 @@ import click
 from redlatch.arguments import NAME, SECONDS, Number, prefix_option
 from redlatch.errors import ConfigurationError
 from redlatch.guard.settings import Guard
-from redlatch.locks.identity import owner_name
 from redlatch.masters.listed import masters_from_env
+from redlatch.options import owner_name
 from redlatch.run.job import LOST, SIGNALLED, SOFTWARE, USAGE, Job
 from redlatch.run.supervisor import OnLoss
 

@@ -1,14 +1,18 @@
-"""The checks of arguments that several calls share."""
+"""The options of clients, and the checks of arguments that several calls share."""
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from redlatch import ConfigurationError
-from redlatch.locks.options import check_permits, distinct, several
+from redlatch.config import check_count, distinct, several
+from redlatch.options import owner_name
+from redlatch.votes.label import LONGEST
 
 
 @pytest.mark.parametrize("given", [[1, 2], (1, 2), {1: "a", 2: "b"}, iter([1, 2]), range(1, 3)])
@@ -41,19 +45,19 @@ def test_what_was_read_before_an_interrupt_is_in_the_list_of_the_caller() -> Non
 
 @pytest.mark.parametrize("permits", [1, 1_000_000])
 def test_a_semaphore_has_one_to_a_million_permits(permits: int) -> None:
-    check_permits(permits)
+    check_count("permits", permits, 1_000_000)
 
 
 @pytest.mark.parametrize("permits", [0, -1, 1_000_001])
 def test_any_other_number_of_permits_is_refused(permits: int) -> None:
     with pytest.raises(ConfigurationError, match=r"^permits: "):
-        check_permits(permits)
+        check_count("permits", permits, 1_000_000)
 
 
 @pytest.mark.parametrize("permits", [True, 1.0, "1", None])
 def test_permits_are_a_whole_number(permits: Any) -> None:
     with pytest.raises(TypeError, match=f"^permits: .*{type(permits).__name__}"):
-        check_permits(permits)
+        check_count("permits", permits, 1_000_000)
 
 
 def test_every_client_asks_for_the_names_in_one_order() -> None:
@@ -73,3 +77,19 @@ def test_two_spellings_of_one_name_are_one_and_the_first_counts() -> None:
 def test_names_that_cannot_work_are_refused(names: Any, kind: type[Exception]) -> None:
     with pytest.raises(kind, match=r"^names: "):
         distinct(names)
+
+
+def test_an_owner_without_a_name_is_its_host_and_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert owner_name(None) == f"{socket.gethostname()}:{os.getpid()}"
+    monkeypatch.setattr(socket, "gethostname", lambda: "ü" * 100)
+    shortened = owner_name(None)
+    assert len(shortened.encode()) <= LONGEST
+    assert shortened.endswith(f":{os.getpid()}") and shortened.startswith("üü")
+
+
+def test_a_name_is_taken_as_it_is_or_refused() -> None:
+    assert owner_name("") == ""
+    assert owner_name("x" * LONGEST) == "x" * LONGEST
+    for wrong in ("x" * (LONGEST + 1), "a\nb", "\u202e", "\ud800"):
+        with pytest.raises(ConfigurationError, match="can be printed"):
+            owner_name(wrong)
