@@ -22,7 +22,7 @@ from redlatch.arguments import DRIFT_FACTOR, SECONDS, Number, prefix_option
 from redlatch.client import Client
 from redlatch.errors import ConfigurationError
 from redlatch.guard.marker import MARKER
-from redlatch.guard.settings import Guard
+from redlatch.guard.settings import DEFAULT_GUARD, Guard
 from redlatch.health import Health
 from redlatch.masters.listed import masters_of, refuse_namesakes
 from redlatch.masters.master import Master
@@ -33,6 +33,7 @@ from redlatch.operate.locks import LockState
 from redlatch.operate.markers import CannotMove, Markers
 from redlatch.operate.mover import Mover
 from redlatch.operate.others import OtherLock, find_others
+from redlatch.options import Options
 
 # The number of columns when the output is not a terminal.
 WIDTH = 140
@@ -49,7 +50,7 @@ SHORTEST_MAX_TTL = 0.003
 drift_factor_option = click.option(
     "--drift-factor",
     type=DRIFT_FACTOR,
-    default=0.01,
+    default=Options.drift_factor,
     show_default=True,
     help="The largest drift_factor of the clients.",
 )
@@ -61,7 +62,7 @@ def named_masters(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--max-ttl",
             type=Number(min=SHORTEST_MAX_TTL),
-            default=60.0,
+            default=DEFAULT_GUARD.max_ttl,
             show_default=True,
             help="max_ttl of the clients' guard, in seconds.",
         ),
@@ -274,7 +275,7 @@ def look(
     end = time.monotonic() + wait
     try:
         guard = Guard(max_ttl=max_ttl, strict=strict, trust_persistence=trust_persistence)
-        client = Client(one_or_many(urls), prefix=prefix, guard=guard, ttl=min(10.0, max_ttl))
+        client = Client(one_or_many(urls), prefix=prefix, guard=guard, ttl=min(Options.ttl, max_ttl))
     except (ConfigurationError, TypeError) as error:
         raise click.UsageError(str(error)) from error
     try:

@@ -14,9 +14,9 @@ import click
 
 from redlatch.arguments import NAME, SECONDS, Number, prefix_option
 from redlatch.errors import ConfigurationError
-from redlatch.guard.settings import Guard
+from redlatch.guard.settings import DEFAULT_GUARD, Guard
 from redlatch.masters.listed import masters_from_env
-from redlatch.options import owner_name
+from redlatch.options import Options, owner_name
 from redlatch.run.job import LOST, SIGNALLED, SOFTWARE, USAGE, Job
 from redlatch.run.supervisor import OnLoss
 
@@ -66,7 +66,7 @@ OPTIONS = (
     click.option(
         "-m", "--master", "urls", multiple=True, metavar="URL", help="A master; once for each. [REDLATCH_MASTERS]"
     ),
-    click.option("--ttl", type=Number(min=0.1), default=10.0, show_default=True, help=HELP["ttl"]),
+    click.option("--ttl", type=Number(min=0.1), default=Options.ttl, show_default=True, help=HELP["ttl"]),
     click.option("-n", "--nb", "--nonblock", "nonblock", is_flag=True, help="Fail at once if the lock is busy."),
     click.option("-w", "--wait", "--timeout", "wait", type=SECONDS, metavar="SECS", help=HELP["wait"]),
     click.option("-E", "--conflict-exit-code", "busy", type=STATUS, default=1, show_default=True, help=HELP["busy"]),
@@ -90,7 +90,7 @@ OPTIONS = (
     click.option(
         "--max-ttl",
         type=Number(min=0.1),
-        default=60.0,
+        default=DEFAULT_GUARD.max_ttl,
         show_default=True,
         help="max_ttl of the clients' guard, in seconds.",
     ),
