@@ -116,7 +116,6 @@ class BaseClient:
     _implementation: Callable[[], impl.Implementation] = staticmethod(impl.for_clients)
 
     def _driver_of(self, name: str) -> Callable[..., Any]:
-        """Return what makes the driver: "threads" or "aio"."""
         driver: Callable[..., Any] = self._implementation().module(f"drivers.{name}").Driver
         return driver
 
@@ -218,10 +217,7 @@ class BaseClient:
     def _locks_on(
         self, kind: type[AnyLock], names: Iterable[str | bytes], ttl: float | None, group: str | None = None
     ) -> list[AnyLock | None]:
-        """Make a lock of this class on each name, as `lock` does.
-
-        The type of the list allows None, which `Batch` uses in place of a lock.
-        """
+        """Make a lock of this class on each name. The type of the list allows None, for `Batch`."""
         ttl_ms = self._ttl_ms if ttl is None else self._ttl_of(ttl)
         given = config.several("names", names)
         locks = new_locks(kind, self._shared, self._hold_named, self._prefix, given, self._plain, ttl_ms)
@@ -241,9 +237,6 @@ class BaseClient:
         """Make a lock.
 
         Args:
-            lock_of: the class of the lock.
-            name: the name of the lock.
-            ttl: seconds; None takes the client's ttl.
             options: the arguments of `lock` besides name and ttl.
             kind: a function that returns the kind for a key; None makes a plain lock, or a fenced or fair one if
                 the options say so.
@@ -269,7 +262,6 @@ class BaseClient:
         return lock
 
     def _join(self, group: str | None, lock: AnyLock) -> None:
-        """Count what becomes of a lock in the figures of a group, if it has one."""
         if group is not None:
             check_group(group)
             lock._hold.figures = self._quorum.groups.named(group)
@@ -281,7 +273,6 @@ class BaseClient:
         return ""
 
     def _need_scripts(self) -> None:
-        """Refuse a lock that only scripts can perform, if the client is to use none."""
         if self._shared.no_scripts:
             raise ConfigurationError(self._shared.no_scripts)
 
@@ -293,7 +284,6 @@ class BaseClient:
         on_lost: OnLost | None = None,
         cancel_on_loss: bool = False,
     ) -> None:
-        """Set up the renewal and the loss report of a lock, if the options ask for them."""
         on_lost = on_lost_of(on_lost, self._awaits)
         seconds = config.seconds_of("max_hold", max_hold)
         if seconds is not None and not auto_renew:
@@ -311,7 +301,6 @@ class BaseClient:
         return self._hold_of(name, self._key_of(self._prefix, name) + LATCH_SUFFIX, self._plain)
 
     def _latch_ttl(self, ttl: object) -> int:
-        """Return the ttl of a latch in milliseconds."""
         return min(LATCH_TTL_MS, self._quorum.max_ttl_ms) if ttl is None else self._ttl_of(ttl)
 
     def _timeout_of(self, timeout: object) -> float | None:
