@@ -2,17 +2,49 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import socket
 from collections.abc import Iterator
+from dataclasses import FrozenInstanceError
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 
-from redlatch import ConfigurationError
+import redlatch
+from redlatch import ConfigurationError, sql
 from redlatch.config import check_count, distinct, several
-from redlatch.options import owner_name
+from redlatch.options import ClientOptions, owner_name
 from redlatch.votes.label import LONGEST
+
+CLIENTS = [redlatch.Client, redlatch.AsyncClient, sql.Client, sql.AsyncClient]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_an_argument_that_does_not_exist_is_an_error_of_the_client(client: Any) -> None:
+    with pytest.raises(TypeError, match=rf"^{client.__name__}\.__init__\(\) got an unexpected keyword argument 'tll'"):
+        client("redis://a", tll=1)
+    with pytest.raises(TypeError, match=rf"^{client.__name__}\.__init__\(\) missing 1 required positional argument"):
+        client()
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_shows_its_options_with_their_defaults(client: Any) -> None:
+    parameters = inspect.signature(client).parameters
+    shown = {name: each.default for name, each in parameters.items() if each.kind is each.KEYWORD_ONLY}
+    assert {"ttl": 10.0, "timeout": None, "on_lost": None, "refuse_late": False}.items() <= shown.items()
+    assert not [each for each in parameters.values() if each.kind is each.VAR_KEYWORD]
+    create_autospec(client)("redis://a", ttl=1)
+    with pytest.raises(TypeError):
+        create_autospec(client)("redis://a", tll=1)
+
+
+def test_options_are_frozen_and_their_repr_has_no_password() -> None:
+    options = ClientOptions("redis://:s3cr3t@a")
+    assert "s3cr3t" not in repr(options)
+    with pytest.raises(FrozenInstanceError):
+        options.ttl = 5.0  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("given", [[1, 2], (1, 2), {1: "a", 2: "b"}, iter([1, 2]), range(1, 3)])
