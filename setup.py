@@ -8,6 +8,7 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from glob import glob
+from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -45,14 +46,7 @@ TEXTS = (
     "quorum.release",
     "quorum.repair",
     "quorum.tokens",
-    "quorum.kinds.fair",
-    "quorum.kinds.fenced",
-    "quorum.kinds.readwrite",
-    "quorum.kinds.semaphore",
-    "quorum.kinds.watching",
-    "quorum.kinds.foreign",
-    "quorum.kinds.kind",
-    "quorum.kinds.plain",
+    *[f"quorum.kinds.{Path(path).stem}" for path in sorted(glob("src/redlatch/quorum/kinds/[!_]*.py"))],
     "quorum.waiting.beside",
     "quorum.waiting.contention",
     "quorum.waiting.queues",
@@ -63,12 +57,11 @@ TEXTS = (
     "wire.silence",
     "wire.engine",
     "drivers.aio",
-    "drivers.deadlines",
     "drivers.followers",
     "drivers.leader",
-    "drivers.light_future",
+    "drivers.task_futures",
     "drivers.base",
-    "drivers.standing",
+    "drivers.lifecycle",
     "drivers.threads",
     "drivers.wake_chain",
     "locks.core",
@@ -90,7 +83,7 @@ OF_CLASSES_BY_NAME = {
     "quorum.hold": NO_GC,
     "votes.ballot": FREELIST,
     "quorum.lease": BOTH,
-    "drivers.light_future": FREELIST,
+    "drivers.task_futures": FREELIST,
 }
 
 
@@ -115,7 +108,7 @@ FAST = {
     "wire.net",
     "drivers.aio",
     "drivers.leader",
-    "drivers.light_future",
+    "drivers.task_futures",
     "drivers.threads",
 }
 

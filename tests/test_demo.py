@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import redis
 
-from redlatch.demo.messages import Event, Face, Kind, Plan
+from redlatch.demo.process import Event, Face, Kind, Plan
 from redlatch.demo.report import percentile
 from redlatch.demo.sale import Order
 from redlatch.demo.shop import Doom, Shop, purchase

@@ -43,7 +43,19 @@ TWINS = [
 twins = pytest.mark.parametrize(("sync", "other"), TWINS)
 
 # The calls that make an object and ask no master.
-MAKERS = {"lock", "rlock", "fair_lock", "rw_lock", "semaphore", "multi_lock", "locked", "latch", "condition"}
+MAKERS = {
+    "lock",
+    "rlock",
+    "fair_lock",
+    "rw_lock",
+    "semaphore",
+    "rate_limit",
+    "rate_limited",
+    "multi_lock",
+    "locked",
+    "latch",
+    "condition",
+}
 
 # The names that differ between the two faces.
 TRANSLATED = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
@@ -51,6 +63,7 @@ TRANSLATED = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
 # The words that differ in the docstrings of the asyncio face; all others are the same.
 WORDS = {
     "AsyncSemaphore": "Semaphore",
+    "AsyncRateLimit": "RateLimit",
     "Awaitable[object] | None] | None": "None] | None",
     "AsyncPlainOptions": "PlainOptions",
     "AsyncRLock": "RLock",

@@ -246,9 +246,8 @@ def test_an_unknown_name_is_an_attribute_error_with_the_name() -> None:
 # The modules that are smaller than the rule, with the reasons.
 SMALL = {
     "redlatch.django.django_redis_cache": "only this module imports django-redis",
-    "redlatch.drivers.standing": "only what a compiled driver looks up in every call",
+    "redlatch.drivers.lifecycle": "only what a compiled driver looks up in every call",
     "redlatch.guard.alone": "a single master needs three actions of its own",
-    "redlatch.lazy": "one function, which may not import anything else of ours",
     "redlatch.votes.durations": "one class of two methods",
     "redlatch.votes.units": "constants, the interface of a clock and two formulas",
 }
@@ -259,7 +258,6 @@ LONG = {
     "redlatch.aio": "the docstring of each public call describes all its arguments and errors",
     "redlatch.client": "as redlatch.aio",
     "redlatch.compat.aioredlock": "it has all names of the original, so that one import finds them",
-    "redlatch.compat.redis_lock": "it has all names of the original, so that one import finds them",
     "redlatch.compat.redis_py": "the sync and the asyncio class differ in more than await",
     "redlatch.drivers.aio": "it has all callbacks of the loop",
     "redlatch.locks.reentrant": "the sync and the asyncio lock are compared line by line",

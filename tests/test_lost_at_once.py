@@ -16,8 +16,8 @@ from support.proxy import Proxy
 from support.selection import on_one_face
 
 from redlatch import AsyncClient, LockLost, impl
+from redlatch.loss import KEPT_OUT, KEY_GONE
 from redlatch.quorum import key_watch
-from redlatch.quorum.losses import KEPT_OUT, KEY_GONE
 from redlatch.testing import embedded
 
 pytestmark = pytest.mark.one_loop

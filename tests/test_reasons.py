@@ -12,7 +12,7 @@ import pytest
 from support.faces import Face, ask, await_true
 
 from redlatch import LockLost, LossKind
-from redlatch.quorum.losses import FORGOTTEN, KEY_GONE, RAN_OUT
+from redlatch.loss import FORGOTTEN, KEY_GONE, RAN_OUT
 
 pytestmark = pytest.mark.one_loop
 

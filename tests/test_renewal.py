@@ -1055,10 +1055,10 @@ def test_a_client_that_was_unusable_for_a_while_renews_its_locks_again(
         lost = client.lock(f"{name}-lost", ttl=0.5)
         event = lost.lost
         assert lost.acquire()
-        mine.standing.usable = False
+        mine.lifecycle.usable = False
         assert event.wait(PATIENCE)
         passed(0.1)
-        mine.standing.usable = True
+        mine.lifecycle.usable = True
         # There is one master, so no reply is missing that would wake the background thread.
         renewed = client.lock(name, ttl=1.5, auto_renew=True)
         assert renewed.acquire()

@@ -12,9 +12,9 @@ from support.faces import Face, Faced, ask, await_true, wins
 from support.proxy import Proxy
 
 from redlatch import Guard, LockLost, QuorumUnavailable
-from redlatch.locks.readwrite import SUFFIX as READERS
 from redlatch.testing import Masters
 from redlatch.votes.commands import COUNTER
+from redlatch.votes.kinds import READER
 
 pytestmark = pytest.mark.one_loop
 
@@ -150,9 +150,9 @@ def test_a_reader_does_not_come_back_beside_a_writer(connect: Face, fleet: Calla
     writer.release()
     # A writer that waits there waits for this reader.
     with ask(urls[0]) as server:
-        server.zadd(name.encode() + READERS + b"\0waits", {"a writer": (time.time() + TTL) * 1000})
+        server.zadd(name.encode() + READER.suffixes[2], {"a writer": (time.time() + TTL) * 1000})
     reader.extend()
-    await_true(lambda: reader.raw.token in server.zrange(name.encode() + READERS, 0, -1))
+    await_true(lambda: reader.raw.token in server.zrange(name.encode() + READER.suffix, 0, -1))
     reader.release()
 
 

@@ -30,6 +30,7 @@ def test_a_repr_says_what_an_object_is(face: type) -> None:
         "Lock 'n' (reader) not held": rw.read(),
         "Lock 'n' (writer) not held": rw.write(),
         "Semaphore 'n' not held": client.semaphore("n", 2),
+        "RateLimit 'n' of 10 in 0.5 s": client.rate_limit("n", 10, 0.5),
         "MultiLock ['a', 'b'] not held": client.multi_lock(["b", "a", "b"]),
         f"Condition of <{prefix}Lock 'n' not held>": client.lock("n").condition(),
         f"Condition 'full' of <{prefix}Lock 'n' not held>": client.lock("n").condition("full"),

@@ -504,7 +504,7 @@ def test_a_forked_child_has_no_connection_to_a_sentinel(
 ) -> None:
     with Client(healthy.urls) as client:
         assert client.lock(name).acquire()
-        there = [each for each in lifetime._all_connections if not each.standing.closed]
+        there = [each for each in lifetime._all_connections if not each.lifecycle.closed]
         [connections] = [each for each in there if each._switches._listeners]
         listeners = connections._switches._listeners.values()
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from .lazy import load as _load
 
 if TYPE_CHECKING:
-    from .aio import AsyncClient, AsyncLock, AsyncSemaphore
-    from .client import Client, Lock, Semaphore
+    from .aio import AsyncClient, AsyncLock, AsyncRateLimit, AsyncSemaphore
+    from .client import Client, Lock, RateLimit, Semaphore
     from .errors import (
         AlreadyHeld,
         ClientClosed,
@@ -59,12 +59,14 @@ _HOMES = {
     "AsyncLock": "aio",
     "AsyncMultiLock": "locks.task_multi",
     "AsyncRLock": "locks.reentrant",
+    "AsyncRateLimit": "aio",
     "AsyncSemaphore": "aio",
     "Condition": "locks.thread_condition",
     "Latch": "locks.thread_latch",
     "MultiLock": "locks.thread_multi",
     "RLock": "locks.reentrant",
     "RWLock": "locks.readwrite",
+    "RateLimit": "client",
     "Semaphore": "client",
     "Guard": "guard.settings",
     "Handoff": "quorum.policy",
@@ -105,6 +107,7 @@ __all__ = [
     "AsyncLock",
     "AsyncMultiLock",
     "AsyncRLock",
+    "AsyncRateLimit",
     "AsyncSemaphore",
     "Client",
     "ClientClosed",
@@ -136,6 +139,7 @@ __all__ = [
     "QuorumUnavailable",
     "RLock",
     "RWLock",
+    "RateLimit",
     "Retry",
     "Retryable",
     "Semaphore",

@@ -14,8 +14,9 @@ from .locks.batch import Batch, resend_release
 from .locks.connecting import ALL, check_connected
 from .locks.decorate import AnyFunction, async_locking
 from .locks.driver import TaskDriver
-from .locks.factory import SLOTS, BaseClient
+from .locks.factory import BaseClient
 from .locks.owner import running_task
+from .locks.rate_limit import BaseRateLimit
 from .locks.readwrite import RWLock
 from .locks.reentrant import AsyncRLock
 from .locks.task_condition import AsyncCondition
@@ -23,6 +24,7 @@ from .locks.task_latch import AsyncLatch
 from .locks.task_lock import TaskLock
 from .locks.task_multi import AsyncMultiLock
 from .options import AsyncClientOptions, AsyncLockOptions, AsyncPlainOptions, spelled_out, takes
+from .votes.kinds import RATE_LIMIT, SEMAPHORE
 
 # At run time `impl` provides the build.
 if TYPE_CHECKING:
@@ -135,6 +137,49 @@ class AsyncSemaphore(AsyncLock):
     """One holder's place in a semaphore; `AsyncClient.semaphore` makes it."""
 
 
+class AsyncRateLimit(BaseRateLimit):
+    """A rate limit for asyncio tasks; made by `AsyncClient.rate_limit`. One object may have any number of users.
+
+    ``async with`` acquires a permit; its end gives nothing back.
+    """
+
+    async def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
+        """Acquire a permit. It is taken for the period, and never released.
+
+        Args:
+            blocking: False makes one attempt.
+            timeout: how long to wait, in seconds. None takes the timeout of the rate limit; if that is None, no limit.
+
+        Returns:
+            Whether there was a permit. At most `limit` calls return True in any window of the period.
+
+        Raises:
+            LockBusy: `max_waiters` of this client wait already; or, with `refuse_late`, the timeout ends too early.
+            QuorumUnavailable: too many masters failed; `causes` has the error of each.
+            ConfigurationError, TypeError: an argument is invalid.
+            ClientUnusable: the client is closed, or belongs to another process or event loop.
+        """
+        won, _ = await self._acquire(self._until_ns(blocking, timeout))
+        return won
+
+    async def _acquire(self, until_ns: int) -> tuple[bool, AsyncLock]:
+        while True:
+            lock: AsyncLock = self._permit()
+            if not await lock.acquire(timeout=self._left(until_ns)):
+                return False, lock
+            if self._counts(lock):
+                return True, lock
+
+    async def __aenter__(self) -> Self:
+        won, lock = await self._acquire(self._until_ns(True, None))
+        if not won:
+            raise self._refused(lock)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Give nothing back."""
+
+
 class AsyncClient(BaseClient):
     """A lock client for any number of tasks of one event loop.
 
@@ -177,8 +222,8 @@ class AsyncClient(BaseClient):
             None takes the host and the process, as "host:pid"; "" is none, and shortens the tokens. Default None.
         scripts: "lua" releases, extends and checks locks by scripts, and refuses a master that forbids them. "watch"
             uses transactions (WATCH, MULTI, EXEC), which take two round trips and need no right to scripts; it has
-            no fair locks, semaphores, read-write locks, conditions and latches. "auto" uses transactions on those
-            masters that refuse scripts, and scripts on the others. Default "auto".
+            no fair locks, semaphores, rate limits, read-write locks, conditions and latches. "auto" uses transactions
+            on those masters that refuse scripts, and scripts on the others. Default "auto".
         heartbeat: ends the renewal of held locks after this client could not run for that many seconds: the process was
             stopped, an extension kept the GIL, or a call blocked the event loop. Then the locks run out. This matters
             for locks with a longer ttl only, and a deadlock of your own code goes unnoticed: see `max_hold`. At least
@@ -281,7 +326,7 @@ class AsyncClient(BaseClient):
             ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
         self._need_scripts()
-        return RWLock(partial(self._new, AsyncLock, name, ttl, options), self._readwrite, running_task)
+        return RWLock(partial(self._new, AsyncLock, name, ttl, options), self._kind_of, running_task)
 
     @spelled_out(AsyncLockOptions)
     def semaphore(
@@ -299,8 +344,32 @@ class AsyncClient(BaseClient):
             ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
         check_count("permits", permits, 1_000_000)
-        kind = partial(self._slot, permits=permits)
-        return self._new(AsyncSemaphore, name, ttl, options, kind, SLOTS)
+        make = partial(self._kind_of[SEMAPHORE], permits=permits)
+        return self._new(AsyncSemaphore, name, ttl, options, SEMAPHORE, make)
+
+    def rate_limit(
+        self,
+        name: str | bytes,
+        limit: int,
+        period: float,
+        *,
+        timeout: float | None = None,
+        group: str | None = None,
+    ) -> AsyncRateLimit:
+        """Make a rate limit: at most `limit` acquires in any window of `period` seconds, in all processes together.
+
+        Args:
+            name: the name of the rate limit, 1 to 512 bytes. A lock may have the same name.
+            limit: the number of permits, 1 to 1,000,000. All users of the name must give the same number.
+            period: how long a permit is taken, in seconds: 0.01 to the `max_ttl` of the guard.
+            timeout: how long ``async with`` and `AsyncRateLimit.acquire` wait, in seconds, as for `lock`.
+            group: as for `lock`.
+
+        Raises:
+            ConfigurationError, TypeError: an argument is invalid; the message names it.
+        """
+        make = partial(self._new, AsyncLock, name, None, {"timeout": timeout, "group": group}, RATE_LIMIT)
+        return AsyncRateLimit(self._shared, make, self._kind_of[RATE_LIMIT], limit, period)
 
     def latch(self, name: str | bytes, count: int, ttl: float | None = None) -> AsyncLatch:
         """Make a latch: it opens after `count` calls of `AsyncLatch.count_down`, by any processes, and stays open.
@@ -358,6 +427,30 @@ class AsyncClient(BaseClient):
             ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
         return async_locking(partial(self._new, AsyncLock), template, ttl, options)
+
+    def rate_limited(
+        self,
+        template: str,
+        limit: int,
+        period: float,
+        *,
+        timeout: float | None = None,
+        group: str | None = None,
+    ) -> Callable[[AnyFunction], AnyFunction]:
+        """Make a decorator: each call of the coroutine function first acquires a permit of a rate limit.
+
+        Args:
+            template: the name of the rate limit, with arguments of the function in braces: "mail:{customer}".
+            limit, period, timeout, group: as for `rate_limit`.
+
+        Raises:
+            ConfigurationError, TypeError: an argument is invalid; the message names it.
+        """
+
+        def make(name: str, *_: object) -> AsyncRateLimit:
+            return self.rate_limit(name, limit, period, timeout=timeout, group=group)
+
+        return async_locking(make, template, None, {})
 
     async def acquire_many(
         self, names: Iterable[str | bytes], ttl: float | None = None, *, group: str | None = None

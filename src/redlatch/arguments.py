@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -14,8 +15,7 @@ from redlatch.votes.key import prefix_of
 
 
 class Number(click.FloatRange):
-    """A finite number in a range. A longer time than a client allows is shortened, so that a process can wait for
-    it."""
+    """A finite number in a range. A longer time than a client allows is shortened."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
@@ -50,3 +50,25 @@ class _Prefix(click.types.StringParamType):
 NAME = Name()
 
 prefix_option = click.option("--prefix", type=_Prefix(), default="", help="Prefix of the clients' keys.")
+master_option = click.option(
+    "-m", "--master", "masters", multiple=True, metavar="URL", help="A master; once for each. [REDLATCH_MASTERS]"
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+strict_option = click.option("--strict", is_flag=True, help="The clients' guard is strict.")
+trust_option = click.option("--trust-persistence", is_flag=True, help="The clients' guard trusts persistence.")
+
+
+def max_ttl_option(least: float) -> Callable[..., Any]:
+    text = "max_ttl of the clients' guard, in seconds."
+    return click.option("--max-ttl", type=Number(min=least), default=60.0, show_default=True, help=text)
+
+
+def with_options(*options: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a decorator that gives a command these options and arguments, in the order of --help."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate

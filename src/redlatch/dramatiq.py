@@ -1,4 +1,4 @@
-"""A backend for dramatiq's rate limiters, on redlatch's semaphore.
+"""A backend for dramatiq's rate limiters, on redlatch's semaphores and rate limits.
 
 ::
 
@@ -9,13 +9,13 @@
     backend = RedlatchBackend(Client(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"]))
     mutex = ConcurrentRateLimiter(backend, "distributed-mutex", limit=1)
 
-dramatiq's own backends keep a counter for each key. Here each unit of the counter is a slot of a semaphore, with its
-own holder and ttl. So the slot of a killed worker is free within the client's ttl, and never released twice:
+dramatiq's own backends keep a counter for each key. Here each unit of the counter is a slot with its own ttl. So the
+slot of a killed worker is free within the client's ttl, and never released twice:
 
-* ConcurrentRateLimiter: a slot for each holder. A ttl up to the guard's `max_ttl` is that of the slot. With a longer
-  one (the default is 15 minutes) the slot is renewed for that time, and is lost when its worker dies.
-* BucketRateLimiter, WindowRateLimiter: slots that are not released. They outlive the worker, so the bucket or window
-  must not be longer than the guard's `max_ttl`. The window slides exactly, not by whole seconds.
+* ConcurrentRateLimiter: a slot of a semaphore for each holder. A ttl up to the guard's `max_ttl` is that of the slot.
+  With a longer one (the default is 15 minutes) the slot is renewed for that time, and is lost when its worker dies.
+* BucketRateLimiter, WindowRateLimiter: permits of a rate limit, which are not released. They outlive the worker, so the
+  bucket or window must not be longer than the guard's `max_ttl`. The window slides exactly, not by whole seconds.
 * Barrier: locks that count the arrivals. Its ttl starts at its creation, and must not be above `max_ttl`. Waiting
   polls. An arrival takes some round trips.
 """
@@ -43,7 +43,7 @@ from .wire.net import now_ns
 
 __all__ = ["RedlatchBackend"]
 
-# The key that BucketRateLimiter and WindowRateLimiter make: the limiter's key and the beginning of the bucket.
+# The key of a bucket or window: the limiter's key and its beginning.
 _TIMED = re.compile(r"(.*)@(\d+)", re.DOTALL)
 
 
@@ -63,7 +63,7 @@ class RedlatchBackend(RateLimiterBackend):
         self._retry = retry or Retry()
         self._thread = of_threads()
         self._one_at_a_time = threading.Lock()
-        # The slots to release by key, each with the thread or task that acquired it.
+        # By key, each slot with the thread or task that acquired it.
         self._slots: dict[str, list[tuple[weakref.ref[Any], Semaphore]]] = {}
 
     def add(self, key: str, value: int, ttl: int) -> bool:
@@ -95,7 +95,7 @@ class RedlatchBackend(RateLimiterBackend):
         window = {found[1] if (found := _TIMED.fullmatch(each)) else None for each in [key, *keys()]}
         if len(window) != 1 or None in window:
             raise NotImplementedError("incr_and_sum: the keys of dramatiq's WindowRateLimiter are needed")
-        return bool(self._client.semaphore(str(window.pop()), maximum, ttl / 1000).acquire(blocking=False))
+        return self._count(str(window.pop()), maximum, ttl)
 
     def decr(self, key: str, amount: int, minimum: int, ttl: int) -> bool:
         """Release a slot, or arrive at a barrier.
@@ -141,15 +141,15 @@ class RedlatchBackend(RateLimiterBackend):
     # --- slots -------------------------------------------------------------------------------------------
 
     def _take(self, key: str, slots: int, ttl: int) -> bool:
-        """Try once to acquire a slot. Record it for `decr`, unless it is a bucket's."""
-        timed = _is_bucket(key, ttl)
-        if timed or ttl <= self._client._quorum.max_ttl_ms:
+        if _is_bucket(key, ttl):
+            return self._count(key, slots, ttl)
+        if ttl <= self._client._quorum.max_ttl_ms:
             slot = self._client.semaphore(key, slots, ttl / 1000)
         else:
             slot = self._client.semaphore(key, slots, auto_renew=True, max_hold=ttl / 1000)
         try:
             won = slot.acquire(blocking=False)
-            if won and not timed:
+            if won:
                 self._note(key, slot)
         except BaseException:
             # dramatiq raises TimeLimitExceeded and Shutdown between any two lines of an actor.
@@ -157,6 +157,10 @@ class RedlatchBackend(RateLimiterBackend):
                 slot.release(wait=False)
             raise
         return won
+
+    def _count(self, key: str, permits: int, ttl: int) -> bool:
+        """Try once to acquire a permit."""
+        return self._client.rate_limit(key, permits, ttl / 1000).acquire(blocking=False)
 
     def _note(self, key: str, slot: Semaphore) -> None:
         with self._one_at_a_time:
@@ -234,6 +238,6 @@ def _only(of: int, **given: int) -> None:
 
 
 def _is_bucket(key: str, ttl: int) -> bool:
-    """Return True if BucketRateLimiter made the key. It never releases its slots, so they must not be renewed."""
+    """Return True if BucketRateLimiter made the key. It never releases its slots."""
     found = _TIMED.fullmatch(key)
     return found is not None and int(found[2]) % ttl == 0 and abs(time.time() * 1000 - int(found[2])) < 2 * ttl

@@ -35,10 +35,8 @@ logger = logging.getLogger("redlatch")
 # The client's name in the state of the application: ``request.state.redlatch``.
 STATE = "redlatch"
 
-# The WebSocket close codes of the IANA registry.
 POLICY_VIOLATION, INTERNAL_ERROR, TRY_AGAIN_LATER = 1008, 1011, 1013
 
-# The status of an error if another holder has the lock.
 HELD = LockBusy.http_status
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any]]]
@@ -223,7 +221,6 @@ def _detail_of(error: LockError) -> str:
 def _refusal(
     connection: HTTPConnection, status: int, detail: str, headers: dict[str, str]
 ) -> HTTPException | WebSocketException:
-    """Return the exception for a request or a WebSocket."""
     if connection.scope["type"] == "websocket":
         code = TRY_AGAIN_LATER if headers else INTERNAL_ERROR if status >= 500 else POLICY_VIOLATION
         return WebSocketException(code, detail)

@@ -7,9 +7,9 @@ holder was here before, `guard` raises LockLost, and the transaction must roll b
 The row stays locked until the transaction ends. So `guard` must be the first statement: then the transaction of a later
 holder begins to read only after the transaction of an earlier one has ended, even if the earlier lock has expired.
 
-PostgreSQL and SQLite need one statement. MySQL and MariaDB need two, because they have no conditional upsert, and the
-number of changed rows depends on a flag of the connection. Both begin with the INSERT: an UPDATE that finds no row
-takes a lock on a gap of the index in MySQL, and two holders of new names would then end in a deadlock.
+MySQL and MariaDB need two statements: they have no conditional upsert, and the number of changed rows depends on a flag
+of the connection. The INSERT is first: an UPDATE that finds no row locks a gap of the index, and two holders of new
+names would end in a deadlock.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TABLE_NAME = re.compile(r"\w+(\.\w+)*")
 # Only these are not quoted. PostgreSQL folds unquoted names to lower case, and `guard` quotes them.
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 
-# A statement with its parameters, and its answer: the number of changed rows, and the selected value.
+# A statement with its parameters; the number of changed rows, and the selected value.
 Statement = tuple[str, dict[str, Any]]
 Answer = tuple[int, int | None]
 

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import importlib
 import os
+import pkgutil
 import sys
 import warnings
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
 
 # These import all other hot modules, except for the driver for asyncio.
-_KINDS = "fair", "fenced", "foreign", "plain", "readwrite", "semaphore", "watching"
-_USED = (
-    "drivers.threads",
-    "drivers.sleeper",
-    "locks.core",
-    "quorum.calls",
-    *[f"quorum.kinds.{kind}" for kind in _KINDS],
-)
+_USED = "drivers.threads", "drivers.sleeper", "locks.core"
+
+# The package of the kinds of locks, all of which are used, too.
+_KINDS = "quorum.kinds"
 
 _PACKAGES = {"c": "redlatch._c", "python": "redlatch"}
 
@@ -37,6 +35,11 @@ class Implementation:
         """Return a hot module of this build, such as "wire.engine"."""
         return importlib.import_module(f"{_PACKAGES[self.name]}.{path}")
 
+    def kind(self, home: str) -> Any:
+        """Return the class of a kind of lock, such as "semaphore.Slot" (see `votes.kinds`)."""
+        module, _, name = home.partition(".")
+        return getattr(self.module(f"{_KINDS}.{module}"), name)
+
 
 def load(name: str) -> Implementation:
     """Import one implementation: "c" or "python".
@@ -49,7 +52,7 @@ def load(name: str) -> Implementation:
     found = Implementation(name)
     try:
         # A client imports nothing later: a fork meanwhile would leave the import's lock to the child (see `lazy`).
-        for path in _USED:
+        for path in (*_USED, *_kinds()):
             found.module(path)
     except ImportError as error:
         raise ImportError(
@@ -58,6 +61,12 @@ def load(name: str) -> Implementation:
             name=__name__,
         ) from error
     return found
+
+
+def _kinds() -> list[str]:
+    """Return the modules of the kinds of locks, in an order that does not depend on the file system."""
+    package = importlib.import_module(f"{__package__}.{_KINDS}")
+    return sorted([f"{_KINDS}.{module.name}" for module in pkgutil.iter_modules(package.__path__)])
 
 
 def _choose() -> Implementation:

@@ -13,7 +13,10 @@ import _thread
 import concurrent.futures.thread  # noqa: F401
 import importlib
 import os
+import sys
+from collections.abc import Callable, Mapping
 from types import ModuleType
+from typing import Any
 
 # Reentrant: a module may import others in this way, and may fork.
 _importing = _thread.RLock()
@@ -23,6 +26,19 @@ def load(name: str, package: str) -> ModuleType:
     """Import a module; the name may be relative to the package. A fork in another thread waits until then."""
     with _importing:
         return importlib.import_module(name, package)
+
+
+def attributes(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package (PEP 562) that imports each name from its module at its first use."""
+
+    def import_name(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(load(homes[name], package), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return import_name
 
 
 if hasattr(os, "register_at_fork"):

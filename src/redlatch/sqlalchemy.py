@@ -5,12 +5,11 @@ lock to the outermost transaction of a session:
 
 * It acquires the lock before the transaction sends its first statement, because a statement may fix the snapshot.
 * It checks the lock right before COMMIT (the event "commit" of the connection, after the last flush).
-* It releases the lock when the outermost transaction has ended (the event "after_transaction_end"), which comes after
-  a commit, a rollback and a close. The end of a savepoint changes nothing.
-* "after_commit" says that COMMIT has succeeded. Without this event the commit is in doubt, unless the error of COMMIT,
-  from the event "handle_error" of the engine, says that the transaction was rolled back.
+* It releases the lock when the outermost transaction has ended ("after_transaction_end").
+* Without the event "after_commit" the commit is in doubt, unless the error of COMMIT ("handle_error" of the engine)
+  says that the transaction was rolled back.
 
-All events run in the thread or task of the session. Those of an AsyncSession are those of its `sync_session`.
+The events of an AsyncSession are those of its `sync_session`.
 """
 
 from __future__ import annotations
@@ -37,11 +36,9 @@ __all__ = ["hold"]
 AnyLock = TypeVar("AnyLock", Lock, MultiLock)
 AnyAsyncLock = TypeVar("AnyAsyncLock", AsyncLock, AsyncMultiLock)
 
-# The key in `Session.info`.
 _KEY = "redlatch"
 
-# A transaction refers to its connections, so this must not keep it alive: a session that is garbage returns its
-# connections to the pool.
+# A transaction must not be kept alive by its connections: a session that is garbage returns them to the pool.
 _OF_CONNECTION: weakref.WeakKeyDictionary[Connection, weakref.ref[_Transaction]] = weakref.WeakKeyDictionary()
 
 
@@ -163,7 +160,6 @@ class _Holding:
             self._session.expire_all()
 
     def give_up(self) -> None:
-        """Clean up after an acquire that failed or was interrupted."""
         if self.held is not None:
             self._transaction.holdings.drop(self.held)
 
@@ -173,7 +169,6 @@ class _Transaction:
 
     Attributes:
         committing: whether the locks were checked and COMMIT was sent on a connection.
-        committed: whether COMMIT has succeeded on all connections.
         error: the first error of a COMMIT, or None.
     """
 
@@ -192,16 +187,13 @@ class _Transaction:
         self.root = session.get_transaction() or session.begin()
         session.info[_KEY] = self
         for name, listener in _LISTENERS.items():
-            # Insert first: if a listener to "after_commit" raises, the later ones are not called.
+            # If an earlier listener to "after_commit" raises, ours is not called.
             event.listen(session, name, listener, insert=True)
         for connection in _connections(self.root):
             self.watch(connection)
 
     def watch(self, connection: Connection) -> None:
-        """Listen to the COMMIT of a connection.
-
-        Repeating it is harmless. `event.contains` compares ids, so it may answer for an object that is gone.
-        """
+        """Listen to the COMMIT of a connection. Repeating it is harmless; `event.contains` compares ids of objects."""
         _OF_CONNECTION[connection] = weakref.ref(self)
         event.listen(connection, "commit", _before_commit)
         # If an earlier listener replaces the error, this one is not called, and the commit is in doubt.
@@ -210,7 +202,7 @@ class _Transaction:
     def before_commit(self, connection: Connection) -> None:
         """Check the locks before the first COMMIT; roll back if one is not valid for long enough.
 
-        A session may have several connections. A check after one of them has committed would leave half of the work.
+        A check after one of several connections has committed would leave half of the work.
         """
         if self.committing:
             return
@@ -242,7 +234,6 @@ class _Transaction:
 
 
 def _transaction_of(session: Session) -> _Transaction:
-    """Return the session's transaction that holds locks, or a new one."""
     transaction: _Transaction | None = session.info.get(_KEY)
     if transaction is not None and transaction.root is session.get_transaction():
         return transaction

@@ -168,7 +168,6 @@ def sum_of(all_of_them: list[LockStats]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value for JSON."""
     if isinstance(value, (Histogram, LockStats, MasterStats)):
         return value.as_dict()
     if isinstance(value, tuple):

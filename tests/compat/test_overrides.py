@@ -17,7 +17,7 @@ from support.faces import PATIENCE, in_thread
 from support.proxy import Proxy
 
 from redlatch import impl
-from redlatch.compat import aioredlock, clients, overrides, pottery, redis_lock, redis_py, redlock
+from redlatch.compat import aioredlock, clients, pottery, redis_lock, redis_py, redlock, shared
 
 
 def prefixed(words: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -139,7 +139,7 @@ def test_row_59_a_client_that_overrides_any_method_of_a_lock_keeps_redis_pys_alg
         "Own", (redis.Redis,), {what: lambda self, *words, **options: getattr(redis.Redis, what)(self, *words)}
     )
     with kind.from_url(url) as client:
-        assert what in overrides.override_of(client)
+        assert what in shared.override_of(client)
         assert clients.home_of(client) is None
 
 
@@ -200,7 +200,7 @@ def test_row_59_a_tool_that_wraps_redis_pys_methods_is_no_override(
         return own(self, *words, **options)
 
     monkeypatch.setattr(base, "execute_command", Bound(own, traced) if how == "wrapt" else function)
-    assert overrides.override_of(kind.from_url(url)) == ""
+    assert shared.override_of(kind.from_url(url)) == ""
 
 
 def test_row_59_a_tool_that_wraps_a_method_of_one_client_is_no_override(
@@ -208,7 +208,7 @@ def test_row_59_a_tool_that_wraps_a_method_of_one_client_is_no_override(
 ) -> None:
     with redis.Redis.from_url(url) as client:
         client.execute_command = Bound(client.execute_command, traced)
-        assert overrides.override_of(client) == ""
+        assert shared.override_of(client) == ""
         with redis_py.Lock(client, name, timeout=10) as lock:
             assert lock.owned()
             # Only our algorithm sets a lease.
@@ -219,7 +219,7 @@ def test_row_59_a_tool_around_an_override_does_not_hide_it(implementation: impl.
     with redis.Redis.from_url(url) as client:
         own = client.execute_command
         client.execute_command = Bound(lambda *words: own(*prefixed(words)), traced)
-        assert "execute_command" in overrides.override_of(client)
+        assert "execute_command" in shared.override_of(client)
 
 
 def test_a_plain_client_and_a_harmless_subclass_use_our_algorithm(

@@ -76,7 +76,7 @@ def test_a_close_that_is_interrupted_leaves_the_sockets_to_the_background_thread
     crew.strike_once()
     with pytest.raises(KeyboardInterrupt):
         crew.closing.close()
-    assert crew.connections.standing.closing and crew.closing.overdue
+    assert crew.connections.lifecycle.closing and crew.closing.overdue
     crew.closing.close_late()
     assert crew.hung_up()
 

@@ -202,7 +202,7 @@ def test_a_renewal_moves_the_deadline_and_is_due_again_before_it(renewed: Renewe
     renewed.play.run(renewed.renewal.steps(), "yyy")
     renewed.renewal.succeed()
     renewed.renewal.conclude()
-    assert "renewal" not in renewed.upkeep.why_over(renewed.play.now)
+    assert "renewal" not in str(renewed.upkeep.why_over(renewed.play.now))
     assert renewed.play.hold.deadline_ns > before
     assert renewed.play.now < renewed.next_ns() < renewed.play.hold.deadline_ns
     assert renewed.term.reason is None

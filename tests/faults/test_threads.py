@@ -205,12 +205,12 @@ def test_a_late_close_does_not_delay_the_upkeep(driver: Any) -> None:
 
 def test_a_driver_that_may_not_be_used_leaves_its_background_thread_ringable(driver: Any) -> None:
     driver._background.wake_ns = UNBOUNDED
-    driver._connections.standing.usable = False
+    driver._connections.lifecycle.usable = False
     try:
         assert driver.attend() is None
         assert driver._background.wake_ns == UNBOUNDED
     finally:
-        driver._connections.standing.usable = True
+        driver._connections.lifecycle.usable = True
 
 
 def test_row_41_two_threads_may_report_the_last_loss_at_once(world: World, driver: Any) -> None:

@@ -138,8 +138,8 @@ THREADS = (
         "lost wake-up",
         DRIVER,
         "                self._watchers.wait(self._connections.is_closing, effect.until_ns)\n        if called:\n"
-        "            self._leader.wake_called()\n        return answer_of(steps)\n",
-        "                self._watchers.wait(self._connections.is_closing, effect.until_ns)\n        return answer_of(steps)\n",
+        "            self._leader.wake_called()\n        if not isinstance(steps, Call):\n",
+        "                self._watchers.wait(self._connections.is_closing, effect.until_ns)\n        if not isinstance(steps, Call):\n",
         threads="waiting",
     ),
     # --- the background thread ----------------------------------------------------------------------------------

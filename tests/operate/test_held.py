@@ -67,6 +67,19 @@ def test_the_holders_of_all_kinds_are_told(cli: Call, holder: Client, name: str)
     assert "no lock is held" in cli("status", "--prefix", name).stdout
 
 
+def test_the_permits_of_a_rate_limit_are_told_until_they_end_or_are_taken_away(
+    cli: Call, holder: Client, name: str
+) -> None:
+    limit = holder.rate_limit(name, 2, LONG - 5)
+    assert limit.acquire() and limit.acquire()
+    [state] = locks_of(cli("status", "--json", name))
+    assert (state["name"], state["kind"]) == (name, "rate limit")
+    assert [told["owner"] for told in state["holders"]] == ["web-1:orders"] * 2
+    assert not limit.acquire(blocking=False)
+    assert cli("unlock", "-y", name).exit_code == 0
+    assert limit.acquire(blocking=False)
+
+
 def test_waiters_of_a_fair_lock_are_counted(cli: Call, three: list[str], holder: Client, name: str) -> None:
     with holder.fair_lock(name, ttl=LONG):
         for url in three:

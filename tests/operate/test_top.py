@@ -15,8 +15,8 @@ from support.proxy import Proxy
 
 from redlatch import Client, Holder
 from redlatch.cli import build
+from redlatch.operate.held import Watch, table_of
 from redlatch.operate.locks import LockState
-from redlatch.operate.top import Watch, table_of
 
 
 def state(name: str, *owners: str, held_for: float = 1.0) -> LockState:

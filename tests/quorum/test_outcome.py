@@ -279,3 +279,43 @@ def test_only_a_lease_that_had_not_run_out_was_ended_by_the_client(
     held.now = held.hold.deadline_ns + later
     held.quorum.released_ns = held.now
     assert outcome.was_released(held.quorum, held.hold) is released
+
+
+# --- steps that ask once more -------------------------------------------------------------------------------------
+
+
+def question(play: Play, asked: list[str]) -> Any:
+    """Ask until a ballot has a verdict; return its votes."""
+    while True:
+        ballot = ballot_of(play, "")
+        yield ballot
+        if not ballot.unavailable():
+            return ballot.yes
+        asked.append("again")
+
+
+@pytest.mark.parametrize(("votes", "again"), [(["yyy"], 0), (["!!!", "yyy"], 1)])
+def test_a_question_is_asked_once_more_if_connections_broke(
+    play: Play, outcome: ModuleType, votes: list[str], again: int
+) -> None:
+    asked: list[str] = []
+    steps = outcome.asking(play.quorum, play.hold, "query", question(play, asked))
+    for each in votes:
+        play.vote(next(steps), each)
+    with pytest.raises(StopIteration) as ended:
+        next(steps)
+    assert (ended.value.value, len(asked)) == (3, again)
+
+
+@pytest.mark.parametrize("votes", [["!!!", "!!!"], ["!"]])
+def test_two_ballots_without_a_verdict_or_one_whose_time_is_over_are_final(
+    play: Play, outcome: ModuleType, votes: list[str]
+) -> None:
+    steps = outcome.asking(play.quorum, play.hold, "query", question(play, []))
+    for each in votes:
+        ballot = next(steps)
+        play.vote(ballot, each)
+        if not ballot.decided:
+            ballot.silent = (1, 2, 3, 4)
+    with pytest.raises(QuorumUnavailable, match=r"^query of 'sku:42': of 5 masters"):
+        next(steps)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from support.upkeep_play import NOW, TTL_MS, Play
 
+from redlatch.loss import RAN_OUT
 from redlatch.quorum.lease import new_lease
-from redlatch.quorum.losses import RAN_OUT
 from redlatch.quorum.upkeep import TOGETHER_NS
 from redlatch.votes.units import MILLISECOND, SECOND
 

@@ -14,9 +14,9 @@ from support.upkeep_play import NOW, TTL_MS, Lock, Play
 
 from redlatch.drivers import upkeep as reports
 from redlatch.errors import LockError, LockLost
+from redlatch.loss import FORGOTTEN, KEY_GONE, RAN_OUT, RELEASED
 from redlatch.quorum import upkeep, upkeep_schedule
 from redlatch.quorum.key_watch import FIRST_NS
-from redlatch.quorum.losses import FORGOTTEN, KEY_GONE, RAN_OUT, RELEASED
 from redlatch.quorum.upkeep import Term
 from redlatch.quorum.upkeep_schedule import LONGEST_NS
 from redlatch.votes.units import MILLISECOND, SECOND, UNBOUNDED
@@ -61,7 +61,7 @@ def test_the_failure_of_a_renewal_is_not_that_of_a_later_lease(play: Play) -> No
     play.schedule.conclude(renewed, {}, LockError("no master answers"))
     assert play.schedule.next_ns(NOW) == next_ns
     assert later.failure is None and play.term.failure is not None
-    assert "no master answers" not in play.upkeep.why_over(NOW + 60 * SECOND)
+    assert "no master answers" not in str(play.upkeep.why_over(NOW + 60 * SECOND))
 
 
 def test_a_renewal_that_finds_an_old_lease_forgotten_says_nothing_about_a_later_one(play: Play) -> None:

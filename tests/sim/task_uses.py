@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 from redlatch import ConfigurationError, LockError, LockLost, QuorumUnavailable
+from redlatch.loss import KEY_GONE
 from redlatch.quorum.claim import HELD
-from redlatch.quorum.losses import KEY_GONE
 
 from .alone import Alone
 from .base import Held, Worker

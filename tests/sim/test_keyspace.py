@@ -93,6 +93,7 @@ def script_words(chance: random.Random, key: bytes, value: bytes, ms: bytes) -> 
         "WRITE_ACQUIRE": [token, ms, ms, chance.choice(MEMBERS)],
         "WRITE_RELEASE": [token, chance.choice((b"", *MEMBERS))],
         "SLOT_ACQUIRE": [token, ms, chance.choice((b"0", b"1", b"2")), b"0", b"3", b"3"],
+        "RATE_ACQUIRE": [token, ms, chance.choice((b"0", b"1", b"2")), b"0", b"3", b"3"],
         "SLOT_RELEASE": [token, chance.choice((b"0", b"1", b"2"))],
         "SLOT_EXTEND": [token, chance.choice((b"0", b"1", b"2")), ms],
         "SLOT_OWNED": [token, chance.choice((b"0", b"1", b"2"))],
@@ -125,7 +126,8 @@ NAMES = {
 
 def family_key(script: scripts.Script) -> bytes:
     """Return a prefix that the scripts of one kind share."""
-    return NAMES[script].partition("_")[0].encode().replace(b"WRITE", b"READ").replace(b"FULL", b"SLOT") + b"-"
+    kind = NAMES[script].partition("_")[0]
+    return {"WRITE": b"READ", "FULL": b"SLOT", "RATE": b"SLOT"}.get(kind, kind.encode()) + b"-"
 
 
 class Server:

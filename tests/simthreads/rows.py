@@ -119,14 +119,14 @@ _LEADER_PROMOTE = '''\
 _CLOSE = '''\
     def close(self, *_: object) -> None:
         """Undo what is under way, wait a bounded time for the answers, then close every connection."""
-        if self._standing.closing:
+        if self._lifecycle.closing:
             return
         leader = self._leader
         if leader.has_role():
             leader.refuse_nested()
         self._connections.retire()
         self._watchers.notify()
-        if leader.fleet is None or self._standing.forked:
+        if leader.fleet is None or self._lifecycle.forked:
             self._connections.close()
             return
         while not leader.take_role():

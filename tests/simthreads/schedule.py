@@ -129,7 +129,7 @@ class _Schedule(ThreadUses):
         fakes.State.kernel = None
         for client in self.made:
             driver: Any = client._driver
-            driver._connections.standing.forked = True  # so that its finalizer sends nothing
+            driver._connections.lifecycle.forked = True  # so that its finalizer sends nothing
         for name, made in (("_all_connections", weakref.WeakSet), ("_drivers", weakref.WeakSet)):
             if hasattr(lifetime, name):
                 setattr(lifetime, name, made())

@@ -51,7 +51,7 @@ class Crew:
             self.clock,
             build.module("wire.engine").Fleet,
             lambda index, outcome: None,
-            standing=build.module("drivers.standing").Standing(),
+            lifecycle=build.module("drivers.lifecycle").Lifecycle(),
         )
         self.background = BackgroundThread(self)
         chains = build.module("drivers.wake_chain")
@@ -85,7 +85,7 @@ class Crew:
 
     def hung_up(self) -> bool:
         """Return whether the sockets are closed."""
-        return self.connections.standing.closed
+        return self.connections.lifecycle.closed
 
     def ballot(self, command: Any, seconds: float = PATIENCE) -> Any:
         """Return a ballot of the one master."""

@@ -123,6 +123,9 @@ class Faced:
     def semaphore(self, *args: Any, **named: Any) -> Faced:
         return Faced(self.raw.semaphore(*args, **named), self._start)
 
+    def rate_limit(self, *args: Any, **named: Any) -> Faced:
+        return Faced(self.raw.rate_limit(*args, **named), self._start)
+
     def condition(self, *args: Any, **named: Any) -> Faced:
         return Faced(self.raw.condition(*args, **named), self._start)
 

@@ -31,6 +31,8 @@ def paths(command: click.Command, *before: str) -> Iterator[tuple[str, ...]]:
         for name in command.list_commands(context):
             below = command.get_command(context, name)
             assert below is not None
+            # click remembers `--help` from a test that has called the command without its group, which adds `-h`.
+            below._help_option = None
             yield from paths(below, *before, name)
 
 

@@ -23,6 +23,7 @@ MODULES = {
     "aio.py": "client.py",
     "sql/aio.py": "sql/client.py",
     "compat/pottery/aio.py": "compat/pottery/threads.py",
+    "testing/memory/aio.py": "testing/memory/threads.py",
     **{f"locks/task_{name}.py": f"locks/thread_{name}.py" for name in ("condition", "latch", "multi")},
 }
 
@@ -32,7 +33,7 @@ FIRST_LINE = "# Generated from {source} by tests/support/threads_face.py: change
 TEXTS = {
     "aio.py": [
         ("import running_task", "import of_threads"),
-        ("self._readwrite, running_task)", "self._readwrite, of_threads())"),
+        ("self._kind_of, running_task)", "self._kind_of, of_threads())"),
         ('impl.for_clients().module("drivers.aio")', "impl.for_clients()"),
         ("for any number of tasks of one event loop.", "for any number of threads."),
         ("used in another loop or a forked child.", "used in a forked child."),
@@ -91,6 +92,17 @@ TEXTS = {
         ("from typing import Any\n", "from typing import Any, Literal\n"),
         (") -> None: await self.release()", ") -> Literal[False]:\n        self.release()\n        return False"),
     ],
+    "testing/memory/aio.py": [
+        ("from redlatch.aio import", "from redlatch.client import"),
+        ("An `AsyncClient` without", "A `Client` without"),
+        ("errors of an `AsyncClient`.", "errors of a `Client`."),
+        (
+            """def drop(self) -> None:
+        \"\"\"Close the client at once, without an event loop. Locks stay on the masters until their ttl expires.\"\"\"
+        self._driver.drop()""",
+            "",
+        ),
+    ],
     "locks/task_multi.py": [
         ("from .owner import", "from threading import get_ident\nfrom .owner import"),
         ("@coroutine_function def acquire", "def acquire"),
@@ -113,8 +125,8 @@ WORDS = [
     (r"__a(enter|exit)__", r"__\1__"),
     (r"\basync_locking\b", "locking"),
     (r"\bAsync(?=[A-Z])(?!Engine)", ""),
-    (r"\bTask(?=Driver\b|Lock\b)", "Thread"),
-    (r"\btask_(lock|condition|latch|multi)\b", r"thread_\1"),
+    (r"\bTask(?=(Memory)?Driver\b|Lock\b)", "Thread"),
+    (r"\btask_(lock|condition|latch|multi|driver)\b", r"thread_\1"),
     (r"\bmade_in_this_task\b", "made_in_this_thread"),
     (r"\bask_async\b", "ask"),
     (r"\bAIORedlock\b", "Redlock"),

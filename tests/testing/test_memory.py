@@ -23,7 +23,7 @@ from redlatch import (
     WrongLoop,
     impl,
 )
-from redlatch.quorum.losses import KEY_GONE
+from redlatch.loss import KEY_GONE
 from redlatch.testing import AsyncMemoryClient, MemoryClient, MemoryMasters
 from testing.both import Both, done, enter, leave
 

@@ -89,6 +89,8 @@ async def kinds(world: World) -> list[str]:
     places = [client.semaphore("s", 2), other.semaphore("s", 2), other.semaphore("s", 2)]
     found += [await outcome(partial(place.acquire, blocking=False)) for place in places]
     found += [await outcome(places[0].locked), await outcome(places[0].release), await outcome(places[2].locked)]
+    calls = client.rate_limit("calls", 2, 30.0)
+    found += [await outcome(partial(each.acquire, blocking=False)) for each in (calls, calls, calls)]
     again = client.rlock("r")
     found += [await outcome(again.acquire), await outcome(again.acquire), await outcome(again.release)]
     found += [await outcome(lambda: other.rlock("r").acquire(blocking=False)), await outcome(again.release)]

@@ -113,7 +113,7 @@ def test_pytest_lists_the_fixtures_with_what_they_are(pytester: pytest.Pytester)
 @pytest.mark.parametrize("name", testing.__all__)
 def test_a_public_name_of_the_package_is_no_module_also_after_the_import_of_all(name: str) -> None:
     home = testing._HOMES[name]
-    program = f"import redlatch.testing.{home}; from redlatch.testing import {name}; print(type({name}).__name__)"
+    program = f"import redlatch.testing{home}; from redlatch.testing import {name}; print(type({name}).__name__)"
     assert subprocess.check_output([sys.executable, "-c", program], text=True).strip() in ("type", "function")
     assert name in dir(testing)
     with pytest.raises(AttributeError, match="nonsense"):

@@ -15,7 +15,7 @@ from support.faces import PATIENCE, await_true, in_thread
 
 from redlatch import ClientClosed, LockLost, impl
 from redlatch.testing import AsyncMemoryClient, MemoryClient
-from redlatch.testing.memory.clock import START_NS, START_US, VirtualClock
+from redlatch.testing.memory.timeline import START_NS, START_US, VirtualClock
 
 # Far longer than a test may take: if time passed as real time does, the test would not end.
 LONG = 1000.0

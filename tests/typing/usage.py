@@ -21,6 +21,7 @@ def accepted() -> None:
     nested: redlatch.RLock = client.rlock("name")
     shared: redlatch.RWLock[redlatch.Lock] = client.rw_lock("name")
     place: redlatch.Semaphore = client.semaphore("name", 3)
+    calls: redlatch.RateLimit = client.rate_limit("name", 3, 1.0)
     many: redlatch.MultiLock = client.multi_lock(["one", "two"])
     filled: redlatch.Condition = lock.condition("filled")
     ready: redlatch.Latch = client.latch("name", 3)
@@ -30,7 +31,7 @@ def accepted() -> None:
     print(called, missing)
     found: list[redlatch.Lock | None] = client.acquire_many(["one", b"two"])
     held: list[bool] = client.release_many(found)
-    print(nested, shared.read(), place, many, won, held)
+    print(nested, shared.read(), place, calls, many, won, held)
 
 
 async def accepted_with_await() -> None:
@@ -38,6 +39,7 @@ async def accepted_with_await() -> None:
         lock: redlatch.AsyncLock = client.lock("name")
         nested: redlatch.AsyncRLock = client.rlock("name")
         place: redlatch.AsyncSemaphore = client.semaphore("name", 3)
+        calls: redlatch.AsyncRateLimit = client.rate_limit("name", 3, 1.0)
         many: redlatch.AsyncMultiLock = client.multi_lock(["one", "two"])
         shared: redlatch.RWLock[redlatch.AsyncLock] = client.rw_lock("name")
         filled: redlatch.AsyncCondition = lock.condition("filled")
@@ -48,7 +50,7 @@ async def accepted_with_await() -> None:
         print(called, missing)
         found: list[redlatch.AsyncLock | None] = await client.acquire_many(["one", b"two"])
         held: list[bool] = await client.release_many(found)
-        print(nested, shared.read(), place, many, won, held)
+        print(nested, shared.read(), place, calls, many, won, held)
 
 
 def refused_masters() -> None:
@@ -77,6 +79,7 @@ def refused(client: redlatch.Client) -> None:
     client.rlock("name", blocking=False)  # type: ignore[call-arg]
     client.semaphore("name", 3, fence=True)  # type: ignore[call-arg]
     client.semaphore("name", "3")  # type: ignore[arg-type]
+    client.rate_limit("name", 3)  # type: ignore[call-arg]
     client.multi_lock(5)  # type: ignore[arg-type]
     client.release_many(["name"])  # type: ignore[list-item]
     print(redlatch.Lok)  # type: ignore[attr-defined]

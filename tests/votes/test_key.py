@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from redlatch import ConfigurationError, impl
-from redlatch.locks.readwrite import SUFFIX
+from redlatch.votes.kinds import ALL
 
 
 @pytest.fixture
@@ -57,9 +57,11 @@ def test_a_name_is_str_or_bytes(keys: ModuleType, name: Any) -> None:
         keys.key_of(b"", name)
 
 
-def test_no_key_of_the_family_is_the_key_of_another_name(keys: ModuleType) -> None:
+@pytest.mark.parametrize("suffix", sorted({suffix for kind in ALL for suffix in kind.suffixes if suffix}))
+def test_no_key_of_the_family_is_the_key_of_another_name(keys: ModuleType, suffix: bytes) -> None:
     with pytest.raises(ConfigurationError):
-        keys.key_of(b"", b"a" + SUFFIX)
+        keys.key_of(b"", b"a" + suffix)
+    assert len(suffix) <= keys.MAX_SUFFIX
 
 
 def test_the_longest_key_of_the_family_can_be_put_into_a_command(

@@ -6,9 +6,9 @@ package needs the extra ``celery``. The names are loaded on first use, because o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..lazy import load as _load
+from ..lazy import attributes as _attributes
 
 if TYPE_CHECKING:
     from ..errors import DuplicateTask
@@ -17,13 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["DuplicateTask", "RedBeatScheduler", "Singleton"]
 
-_HOMES = {"DuplicateTask": "..errors", "RedBeatScheduler": ".beat", "Singleton": ".singleton"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(_load(_HOMES[name], __name__), name)
+__getattr__ = _attributes(
+    __name__, {"DuplicateTask": "..errors", "RedBeatScheduler": ".beat", "Singleton": ".singleton"}
+)
 
 
 def __dir__() -> list[str]:

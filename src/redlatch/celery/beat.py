@@ -1,7 +1,7 @@
 """`RedBeatScheduler`: a scheduler for several processes of ``celery beat``, of which one at a time sends tasks.
 
-RedBeat keeps the schedule in Redis, and its lock, too. This scheduler uses only the schedule of RedBeat. Its lock is a
-lock of redlatch, on one master or on a quorum, which a background thread renews. If the lock is lost, beat sends
+It uses RedBeat's schedule in Redis, but a lock of redlatch, on one master or on a quorum. If the lock is lost, beat
+sends
 nothing and waits for the lock again, while RedBeat ends the process.
 """
 
@@ -19,10 +19,9 @@ from .client import client_of
 
 logger = logging.getLogger("redlatch")
 
-# Seconds that a tick waits for the lock. Between two ticks beat checks whether it must stop.
+# Seconds that a tick waits for the lock; beat stops between ticks.
 WAIT = 5.0
 
-# Seconds until the next attempt after too many masters have failed.
 PAUSE = 1.0
 
 
@@ -33,7 +32,6 @@ class BeatLock:
         self._lock = lock
 
     def check(self) -> None:
-        """Raise LockLost unless the lock is still valid; no I/O."""
         self._lock.check()
 
     def extend(self, seconds: float) -> None:
@@ -71,7 +69,6 @@ class RedBeatScheduler(schedulers.RedBeatScheduler):  # type: ignore[misc]
     ) -> None:
         super().__init__(app, lock_key=lock_key, lock_timeout=lock_timeout, **options)
         self._ttl: float | None = lock_timeout or app.redbeat_conf.lock_timeout or None
-        # The reason that was logged last for sending nothing; "" while this process sends.
         self._said = ""
         self._closed = False
 
@@ -90,7 +87,7 @@ class RedBeatScheduler(schedulers.RedBeatScheduler):  # type: ignore[misc]
         client = client_of(self.app)
         ttl = None if self._ttl is None else client.longest(self._ttl)
         if ttl != self._ttl:
-            # The lock is renewed, so a shorter ttl only lets another beat begin earlier after a crash.
+            # A shorter ttl only lets another beat begin earlier after a crash.
             logger.warning(
                 "beat: the lock lives for %s s instead of %s s, which the guard does not allow", ttl, self._ttl
             )
@@ -120,12 +117,10 @@ class RedBeatScheduler(schedulers.RedBeatScheduler):  # type: ignore[misc]
         try:
             if not self.acquire_lock(min([WAIT, self.max_interval])):
                 return 0.0
-            # It extends the lock first.
             seconds = float(super().tick(min=min, **options))
             self._said = ""
             return seconds
         except QuorumUnavailable as error:
-            # The lock may still be held. Without a quorum nothing is sent.
             if self._said != "no quorum":
                 self._said = "no quorum"
                 logger.warning("beat: nothing is sent until a quorum answers: %s", error)
@@ -145,7 +140,6 @@ class RedBeatScheduler(schedulers.RedBeatScheduler):  # type: ignore[misc]
     def close(self) -> None:
         self._closed = True
         self._drop_lock()
-        # RedBeat would release a remaining lock.
         left, self.lock = self.lock, None
         super().close()
         self.lock = left
@@ -153,8 +147,7 @@ class RedBeatScheduler(schedulers.RedBeatScheduler):  # type: ignore[misc]
     def _check_open(self) -> None:
         """End the process if Celery's signal handler has closed the scheduler.
 
-        The handler raises SystemExit itself. If the signal comes inside a `__del__`, Python drops that exception, and
-        beat would continue and acquire the lock again.
+        If the signal comes inside a `__del__`, Python drops the handler's SystemExit, and beat would continue.
         """
         if self._closed:
             raise SystemExit
@@ -170,8 +163,7 @@ class RedBeatScheduler(schedulers.RedBeatScheduler):  # type: ignore[misc]
             pass
         except LockError as error:
             if type(error) is ClientUnusable:
-                # Celery's signal handler calls this inside a call of the client. Celery closes the scheduler again
-                # after that call.
+                # Celery's signal handler calls this inside a call of the client, and again after it.
                 return
             logger.warning("beat: the lock was not released, and runs out: %s", error)
         self.lock = None

@@ -1,7 +1,8 @@
 """Ends a chain, a group or a chord if one of its steps is a duplicate.
 
-Celery gives each step an id before it is published, and callers wait for the results with these ids. A duplicate and
-the steps after it are not published. Without a state they would stay PENDING.
+Callers wait for the results of all steps. A duplicate and the steps after it are not published, and without a state
+they
+would stay PENDING.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ _CONTAINERS = ("celery.chain", "celery.group", "celery.chord")
 
 
 def is_step(options: Mapping[str, Any]) -> bool:
-    """Return True if a message with these options is a step of a chain, a group or a chord."""
     # The last step of a chain has an empty chain.
     return any([options.get(name) is not None for name in ("chain", "group_id", "chord")])
 
@@ -34,12 +34,6 @@ def is_sent_by_worker(task: Task, options: Mapping[str, Any]) -> bool:
 
 
 def end_step(task: Task, task_id: str, holder: str, options: Mapping[str, Any]) -> None:
-    """Set the state of a duplicate step, and of the steps after it, to REVOKED: they do not run.
-
-    Args:
-        holder: the id of the task that has the lock.
-        options: the options of the step's message.
-    """
     reason = f"duplicate of task {holder}"
     if not isinstance(task.backend, DisabledBackend):
         names = {"group": options.get("group_id"), "group_index": options.get("group_index")}
@@ -66,7 +60,6 @@ def end_steps_behind(task: Task, task_id: str, chain: Sequence[Any] | None, reas
 
 
 def _ids_in(steps: Any) -> Iterator[str]:
-    """Yield the ids of all tasks in signatures, including those in groups and chords."""
     if isinstance(steps, Mapping):
         options: Mapping[str, Any] = steps.get("options") or {}
         inner: Mapping[str, Any] = steps.get("kwargs") or {}

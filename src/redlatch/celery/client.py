@@ -1,4 +1,4 @@
-"""The client behind `redlatch.celery`: its settings, one client for each app and process, and the locks of tasks."""
+"""The client behind `redlatch.celery`: one for each app and process."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from ..masters.master import Master
 from ..options import Options
 from ..votes.commands import pack
 from ..votes.key import key_as_it_is
+from ..votes.kinds import PLAIN
 from ..wire.connect import dial
 from .kinds import ending, labelled
 
-# The default prefix of all keys. It separates the guard's settings from those of other clients of the same servers.
+# It separates the guard's settings from those of other clients of the same servers.
 PREFIX = "redlatch:celery:"
 
-# The longest ttl, in seconds. The lock of a published task lives until a worker has taken it over.
+# The lock of a published task lives until a worker has taken it over.
 MAX_TTL = 3600.0
 
-# Timeout for connecting to a master and reading its token, in seconds.
+# Seconds to connect to a master and read its token.
 READ_TIMEOUT = 2.0
 
 BROKERS = ("redis://", "rediss://", "valkey://", "valkeys://", "unix://")
@@ -51,35 +52,28 @@ class TaskClient(Client):
         """Make a lock whose tokens end with a label.
 
         Args:
-            ttl: seconds; None takes the ttl of the client.
             label: identifies the holder: `holder` returns it.
             former: the token of a holder that has handed the lock over. The lock counts as free while it has this
                 token.
-            Default none.
-            auto_renew: whether the lock is renewed until it is released. Default False.
 
         Raises:
             ConfigurationError: the name, the ttl or the label cannot be used, or the client must not use scripts.
         """
         if self._shared.no_scripts:
             raise ConfigurationError("redlatch_options: a Singleton needs scripts (EVAL); leave out scripts='watch'")
-        # The longest token of redlatch has 512 bytes, and a random token 32.
+        # A token has at most 512 bytes, and its random part 32.
         key_as_it_is(b"%32s:%b" % (b"", label.encode()), "label")
         kind = labelled(self._build)(label.encode(), former.encode())
-        return self._new(Lock, name, ttl, {"auto_renew": auto_renew}, lambda key: kind)
+        return self._new(Lock, name, ttl, {"auto_renew": auto_renew}, PLAIN, lambda key: kind)
 
     def hand_over(self, lock: Lock) -> str:
-        """Give up a lock without releasing it, and return its token. The lock lives until its ttl expires.
-
-        Raises:
-            NotOwned: the lock is not held.
-        """
+        """Give up a lock without releasing it, and return its token. Raise NotOwned if it is not held."""
         hold = lock._hold
         token = lock.token
         if token is None:
             raise NotOwned(f"cannot hand over {lock.name!r}: this lock object does not hold it", name=lock.name)
-        # Waiters of this client ask the masters from now on. `free` comes last: until then an error leaves a lock that
-        # can be released.
+        # Waiters of this client ask the masters from now on. `free` comes last: an error leaves a lock that can be
+        # released.
         hold.token_exposed = True
         self._quorum.leave_queue(self._driver, hold)
         hold.free()
@@ -95,12 +89,7 @@ class TaskClient(Client):
         self._release(name, self._plain, token.encode())
 
     def end(self, name: str, label: str) -> None:
-        """Release the lock if there is one whose token has this label. Its holder may be in another process.
-
-        Raises:
-            QuorumUnavailable: too many masters failed. The lock expires with its ttl.
-            ClientUnusable: the client was closed, or connected before a fork.
-        """
+        """Release the lock if there is one whose token has this label. Errors as for `free`."""
         self._release(name, ending(self._build)(label.encode()), b"unknown")
 
     def _release(self, name: str, kind: Any, token: bytes) -> None:
@@ -109,18 +98,12 @@ class TaskClient(Client):
         try:
             Lock(self._shared, hold, self._ttl_ms, None).release()
         except (LockLost, NotOwned):
-            # The lock had ended already, or another holder has it.
             return
 
     def holder(self, name: str) -> str | None:
         """Ask the masters for the label of a lock's holder. This connects to each master anew.
 
-        Returns:
-            The label of the token that a quorum has. None if no quorum has the same token: the lock is free, or several
-            holders compete for it.
-
-        Raises:
-            QuorumUnavailable: too many masters failed.
+        Return None if no quorum has the same token; raise QuorumUnavailable if too many masters failed.
         """
         key = self._key_of(self._prefix, name)
         with ThreadPoolExecutor(len(self._masters)) as pool:
@@ -140,8 +123,6 @@ class TaskClient(Client):
 
 
 class _Reading:
-    """A handshake extension that reads one key."""
-
     info_sections: tuple[bytes, ...] = ()
 
     def __init__(self, key: bytes) -> None:
@@ -163,7 +144,6 @@ class _Reading:
 
 
 def _value_of(master: Master, key: bytes) -> Any:
-    """Return the value of a key on one master, None if there is none, or the error."""
     try:
         connection = dial(master, READ_TIMEOUT, False, _Reading(key))
     except (OSError, redis.exceptions.RedisError) as error:
@@ -180,14 +160,11 @@ _clients: weakref.WeakKeyDictionary[Any, dict[int, TaskClient]] = weakref.WeakKe
 def client_of(app: Any) -> TaskClient:
     """Return the client of a Celery app in this process. It connects on first use.
 
-    Args:
-        app: the Celery app. Its settings `redlatch_masters` and `redlatch_options` are read once per process.
-
     Raises:
         ConfigurationError, TypeError: a setting is invalid; the message names it.
     """
-    # A pool process is forked, and a client belongs to one process. No lock guards this: a fork may copy a lock that
-    # another thread holds. The client that loses a race has no connections yet.
+    # A pool process is forked, and may copy a lock that another thread holds, so no lock guards this. The client that
+    # loses a race has no connections yet.
     of_app = _clients.setdefault(app, {})
     pid = os.getpid()
     return of_app.get(pid) or of_app.setdefault(pid, new_client(app))
@@ -217,11 +194,6 @@ def _masters(conf: Any) -> Any:
 
 
 def _with_tls(broker: str, tls: Any) -> redis.Redis:
-    """Return a redis-py client for a broker with Celery's setting `broker_use_ssl`.
-
-    Raises:
-        ConfigurationError: TLS and the URL contradict each other, or the URL is malformed.
-    """
     scheme, _, rest = broker.partition("://")
     if scheme == "unix":
         raise ConfigurationError("redlatch_masters: set it; broker_use_ssl does not fit the unix socket of broker_url")

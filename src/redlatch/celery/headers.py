@@ -1,8 +1,7 @@
 """The headers of a `Singleton`'s message, and the ttl of its lock.
 
-The headers are the name of the lock, the token that the publisher has set, and the number of the delivery. The worker's
-main process sets the last one for each message that it receives. It is part of the label of the lock while the task
-runs, so the main process can end the lock of a pool process that it has killed.
+The number of the delivery is set by the worker's main process for each message. It is part of the label of the lock
+while the task runs, so the main process can end the lock of a pool process that it has killed.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ NAME = "redlatch_name"
 TOKEN = "redlatch_token"
 DELIVERY = "redlatch_delivery"
 
-# Replaces the number of a delivery in the label of a lock whose task waits in the queue.
+# The delivery of a task that waits in the queue.
 QUEUED = "queued"
 
 
@@ -36,7 +35,6 @@ class Passed:
 
     @classmethod
     def read(cls, headers: Mapping[str, Any] | None) -> Passed | None:
-        """Return the content of a message's headers; None if it passes no lock on."""
         found = headers or {}
         name, token, delivery = (found.get(key) for key in (NAME, TOKEN, DELIVERY))
         if not isinstance(name, str) or not name:
@@ -61,13 +59,11 @@ def task_id_in(label: str) -> str:
 
 
 def seconds_in_queue(queue_ttl: float, options: Mapping[str, Any], zone: tzinfo = UTC) -> float:
-    """Return the ttl of a message's lock, in seconds.
+    """Return the ttl of a message's lock, in seconds, for these options of `apply_async`.
 
-    Args:
-        queue_ttl: seconds from the time at which a worker may run the task.
-        options: the options of `apply_async`. With `countdown` or `eta` a worker runs the task later. A task never runs
-            after its `expires`, so its lock lives at most a second longer.
-        zone: the time zone of the app, for a time without one.
+    With `countdown` or `eta` a worker runs the task later. A task never runs after its `expires`, so its lock lives at
+    most
+    a second longer.
     """
     delay = _seconds(options.get("countdown"), _seconds(options.get("eta"), 0.0, zone), zone)
     seconds = queue_ttl + max(0.0, delay)

@@ -1,8 +1,7 @@
-"""The locks of tasks: tokens with a label, a lock that replaces a former token, and the end of another process's lock.
+"""The locks of tasks. A token is random, then ":", then the label of its holder.
 
-A token is random, then ":", then the label of its holder. A worker replaces the token that the publisher has set, in
-one step on each master. So a later copy of the message finds another token, and does not get the lock while the first
-copy runs.
+A worker replaces the token that the publisher has set, in one step on each master. So a later copy of the message finds
+another token, and does not get the lock while the first copy runs.
 
 The classes inherit from those of the client's build, so each build has its own.
 """
@@ -16,8 +15,7 @@ from .. import impl
 from ..votes.commands import pack
 from ..votes.scripts import Script
 
-# ARGV[1] former token, ARGV[2] token, ARGV[3] ttl in milliseconds. Set the key if it does not exist, or if it holds the
-# former token.
+# ARGV: former token, token, ttl in milliseconds. Set the key if it does not exist or holds the former token.
 TAKE_OVER = Script(
     """local held=redis.call("get",KEYS[1])
 if held and held~=ARGV[1] then return 0 end
@@ -25,7 +23,7 @@ redis.call("set",KEYS[1],ARGV[2],"px",ARGV[3])
 return 1"""
 )
 
-# ARGV[1] label. Delete the key if it holds a token with this label: the label follows the first ":".
+# ARGV: label. Delete the key if it holds a token with this label.
 END = Script(
     """local held=redis.call("get",KEYS[1])
 local colon=held and string.find(held,":",1,true)
@@ -36,20 +34,11 @@ return 0"""
 
 @cache
 def whole_script(build: impl.Implementation) -> Any:
-    """Return the class of a script that is sent in full, because the handshake does not load it.
-
-    A script called by its SHA would be sent again, after later commands, if the server did not know it.
-    """
+    """Return the class of a script that is sent in full: the handshake loads no SHA for it."""
     command: Any = build.module("votes.commands").Command
 
     class WholeScript(command):  # type: ignore[misc]
-        """A script about one key.
-
-        Args:
-            lease: provides the token and `since_ns`.
-            arguments: the ARGV of the script.
-            undo: the command that undoes this one; None for a release.
-        """
+        """A script about one key, with the token of the lease. A script without an undo is a release."""
 
         def __init__(self, key: bytes, lease: Any, script: Script, arguments: list[bytes], undo: Any) -> None:
             super().__init__(key, lease.token, lease.since_ns)
@@ -73,12 +62,7 @@ def labelled(build: impl.Implementation) -> Any:
     watching: Any = build.module("quorum.kinds.watching").WatchingKind
 
     class Labelled(watching):  # type: ignore[misc]
-        """A plain lock with a label.
-
-        Args:
-            label: the label of each token.
-            former: the token that counts as free, because its holder has handed the lock over; empty for none.
-        """
+        """A plain lock with a label. The token `former` counts as free: its holder has handed the lock over."""
 
         def __init__(self, label: bytes, former: bytes = b"") -> None:
             super().__init__()
@@ -92,7 +76,7 @@ def labelled(build: impl.Implementation) -> Any:
             if not self._former:
                 return super().acquiring(quorum, key, lease, ttl_ms)
             arguments = [self._former, lease.token, b"%d" % ttl_ms]
-            return whole_script(build)(key, lease, TAKE_OVER, arguments, self.releasing(key, lease))
+            return whole_script(build)(key, lease, TAKE_OVER, arguments, self.undoing(key, lease, True))
 
     return Labelled
 
@@ -103,8 +87,6 @@ def ending(build: impl.Implementation) -> Any:
     watching: Any = build.module("quorum.kinds.watching").WatchingKind
 
     class Ending(watching):  # type: ignore[misc]
-        """A lock whose token is unknown except for its label."""
-
         def __init__(self, label: bytes) -> None:
             super().__init__()
             self._label = label

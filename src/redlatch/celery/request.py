@@ -19,7 +19,7 @@ from .headers import DELIVERY, Passed, label, new_delivery
 
 logger = logging.getLogger("redlatch")
 
-# Seconds to wait until a pool process has ended. If it takes longer, the lock expires after the process.
+# Seconds until a pool process must have ended. Otherwise the lock expires.
 GONE_TIMEOUT = 60.0
 
 
@@ -46,7 +46,6 @@ class SingletonRequest(Request):  # type: ignore[misc]
                 self._end_lock()
 
     def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> None:
-        """End the lock of a task that was revoked, or has expired, before it ran."""
         super()._announce_revoked(reason, terminated, signum, expired)
         # `on_failure` follows if a running task was terminated.
         if not terminated:
@@ -63,15 +62,10 @@ class SingletonRequest(Request):  # type: ignore[misc]
 
 
 def end_lock(app: Any, passed: Passed, task_id: str, pid: int | None) -> None:
-    """End the lock of a task that waits in the queue, or whose process is dead.
-
-    Args:
-        passed: the lock that the message has passed on.
-        pid: the process that has run the task; None if none has.
-    """
+    """End the lock of a task that waits in the queue, or whose process `pid` is dead."""
     if pid is not None and pid != os.getpid() and not wait_until_gone(pid):
         return
-    # The main process forks. A client that lives only here leaves no thread and no socket to its children.
+    # The main process forks: a client that lives only here leaves no thread and no socket to its children.
     try:
         with new_client(app) as client:
             if passed.token:
@@ -88,7 +82,6 @@ def wait_until_gone(pid: int) -> bool:
     except ProcessLookupError:
         return True
     except (AttributeError, OSError):
-        # macOS has no such call. The lock runs out.
         return False
     try:
         # Not `select`, which fails above descriptor 1023.

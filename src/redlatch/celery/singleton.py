@@ -1,8 +1,8 @@
 """Tasks that run one at a time: the base class `Singleton`.
 
-The lock of a task has one key. `apply_async` acquires it, and sends its token with the message. The worker takes the
-lock over in `before_start`: one step on each master replaces the token by its own. Then the worker renews the lock, and
-releases it after the task. `redlatch.celery.request` ends the lock of a task whose process was killed.
+`apply_async` acquires the lock, and sends its token with the message. The worker takes the lock over in `before_start`:
+one step on each master replaces the token by its own. Then it renews the lock, and releases it after the task.
+`redlatch.celery.request` ends the lock of a task whose process was killed.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ logger = logging.getLogger("redlatch")
 
 CHOICES = ("raise", "ignore", "return_existing")
 
-# Seconds that a publisher waits while several publishers compete, or the holder ends; and the number of its attempts.
+# Seconds that a publisher waits while others compete, and the number of its attempts.
 WAIT, TRIES = 0.5, 5
 
-# Attributes of a request: the lock of the running task, and whether the task was called.
+# Attributes of a request: the lock of the task, and whether it was called.
 HELD, CALLED = "redlatch_lock", "redlatch_called"
 
 
@@ -86,7 +86,6 @@ class Singleton(Task):  # type: ignore[misc]
 
     @property
     def _running(self) -> Any:
-        # Celery binds a task on first use, and another thread may be doing that.
         return None if self.request_stack is None else self.request_stack.top
 
     @property
@@ -206,21 +205,19 @@ class Singleton(Task):  # type: ignore[misc]
         try:
             lock.extend(self._queue_seconds(options, task_id))
         except QuorumUnavailable as error:
-            # The message is sent anyway. If the lock expires before, the next worker acquires a new one.
+            # If the lock expires before the retry, the next worker acquires a new one.
             logger.warning("the lock of task %s was not extended for its retry: %s", task_id, error)
         except LockError:
-            # The lock is lost. The next worker acquires a new one if no other task has it.
+            # The next worker acquires a new one if no other task has it.
             return Passed(name)
         return Passed(name, self._client.hand_over(lock))
 
     def _queue_seconds(self, options: dict[str, Any], retried: str = "") -> float:
         """Return the seconds that the lock of a message with these options lives.
 
-        Args:
-            retried: the id of the task that retries. Celery would drop a retry for an error, so its ttl is cut.
-
-        Raises:
-            ConfigurationError: the lock of a task that is no retry would have to live longer than the guard allows.
+        `retried` is the id of a task that retries. Celery would drop a retry for an error, so its ttl is cut. Otherwise
+        raise
+        ConfigurationError if the guard does not allow the ttl.
         """
         wanted = seconds_in_queue(self.queue_ttl, options, self._get_app().timezone)
         longest = self._client.longest(wanted)
@@ -250,7 +247,7 @@ class Singleton(Task):  # type: ignore[misc]
                     lock.release(wait=False)
                 raise
             found = client.holder(name)
-            # A task whose result is stored releases its lock right after that.
+            # A task releases its lock right after its result is stored.
             if found is not None and (attempt or not self._has_ended(task_id_in(found))):
                 return "", task_id_in(found)
         raise LockBusy(
@@ -258,7 +255,6 @@ class Singleton(Task):  # type: ignore[misc]
         )
 
     def _has_ended(self, task_id: str) -> bool:
-        """Return True if the result of a task is stored; False if results are not kept."""
         if self.ignore_result or isinstance(self.backend, DisabledBackend):
             return False
         return bool(self.AsyncResult(task_id).ready())
@@ -302,12 +298,11 @@ class Singleton(Task):  # type: ignore[misc]
             self._give_up(request, task_id, holder)
 
     def _take_over(self, lock: Lock, task_id: str) -> str | None:
-        """Acquire the lock for the worker; return None, or the id of the task that has it."""
         if lock.acquire(blocking=False):
             return None
         name = str(lock.name)
         found = self._client.holder(name)
-        # A copy of this message may have the lock: its worker runs the task, or is dead, and the lock runs out.
+        # A copy of this message may have the lock, and run the task or expire.
         if (found is None or task_id_in(found) == task_id) and lock.acquire(timeout=lock.ttl):
             return None
         found = self._client.holder(name)
@@ -315,7 +310,7 @@ class Singleton(Task):  # type: ignore[misc]
 
     def _give_up(self, request: Any, task_id: str, holder: str) -> None:
         if holder == task_id:
-            # The result belongs to the running copy. The broker keeps this message in case that copy dies.
+            # The broker keeps this message in case the running copy dies.
             if self.acks_late:
                 raise Reject("another worker runs this task", requeue=True)
             raise Ignore()

@@ -24,15 +24,13 @@ from . import shared
 
 __all__ = ["install", "uninstall"]
 
-# The drop-ins for whole packages, each with the original's submodules that it also replaces. The drop-in "redis_lock"
-# has its own submodules.
+# Drop-ins for whole packages, with the original's submodules that they also replace.
 _MODULES = {
     "redlock": (),
     "redis_lock": (),
     "aioredlock": ("algorithm", "errors", "lock", "sentinel"),
 }
 
-# The drop-ins for single names: our module, our name, the original's module and name.
 _PARTS = {
     "pottery": [
         ("pottery", "Redlock", "pottery.redlock", "Redlock"),
@@ -45,10 +43,8 @@ _PARTS = {
     ],
 }
 
-# The original modules, while ours have their names.
 _displaced: dict[str, dict[str, ModuleType]] = {}
 
-# The replaced pairs (original, ours) of each package.
 _replaced: dict[str, list[tuple[object, object]]] = {}
 
 
@@ -127,7 +123,6 @@ def _pairs_of(name: str) -> Iterator[tuple[object, object]]:
 
 
 def _swap(name: str, pairs: list[tuple[object, object]]) -> None:
-    """Replace the first object of each pair by the second in all imported modules of a package."""
     new_by_id = {id(old): new for old, new in pairs}
     for module in [sys.modules[found] for found in _own(name)]:
         for attribute, value in list(vars(module).items()):

@@ -2,17 +2,7 @@
 
     from redlatch.compat.aioredlock import Aioredlock, LockError, Sentinel    # was: from aioredlock import ...
 
-The differences, for safety:
-
-* `extend` renews a held lock, and never acquires a lost lock again.
-* Each lock is renewed until it is released; the renewal belongs to the lock and not to its name. If a quorum has
-  forgotten the lock, `valid` becomes False and the loss is logged. aioredlock continued, and took the lock from other
-  holders.
-* A quorum is enough: calls do not wait for masters that are down.
-* Each attempt has a fresh token, unless an identifier is given.
-
-Connections are redis-py's. There is no drop-in for pools of aioredis: their options `minsize`, `maxsize`, `loop`,
-`parser` and `encoding` are ignored.
+docs/migrate-aioredlock.md has the differences.
 """
 
 from __future__ import annotations
@@ -24,7 +14,6 @@ import re
 import secrets
 import ssl
 import weakref
-from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -75,7 +64,6 @@ __all__ = [
     "SentinelConfigError",
 ]
 
-# Returns the ttl of the lock KEYS[1] in seconds if its token is ARGV[1], otherwise an error.
 _TTL_SCRIPT = """if redis.call("get",KEYS[1])==ARGV[1] then return redis.call("ttl",KEYS[1]) end
 return redis.error_reply("ERROR")"""
 
@@ -126,7 +114,6 @@ class Sentinel:
 
 
 def _sentinels_of(connection: Any) -> tuple[list[Any], dict[str, Any]]:
-    """Return the addresses of the sentinels, and the options beside them; the argument is that of `Sentinel`."""
     if isinstance(connection, dict):
         options = {name: value for name, value in connection.items() if name not in ("host", "port")}
         return [(connection["host"], connection.get("port", 26379))], options
@@ -153,11 +140,7 @@ def _context_of(verify_mode: str | None) -> ssl.SSLContext:
 
 
 def _options_of(given: dict[str, Any]) -> dict[str, Any]:
-    """Convert options of aioredis to options of redis-py.
-
-    Raises:
-        ConfigurationError: an option cannot be used.
-    """
+    """Convert options of aioredis to options of redis-py, or raise ConfigurationError."""
     for name in _REFUSED:
         if given.get(name) is not None:
             raise ConfigurationError(
@@ -229,7 +212,6 @@ class Lock:
     ) -> None:
         self.lock_manager = lock_manager
         self.resource = resource
-        # None until the first read.
         self._id = id
         self.lock_timeout = lock_timeout
         self.valid = valid
@@ -239,8 +221,7 @@ class Lock:
     def id(self) -> str:
         if self._id is None:
             token = None if self._lease is None else shared.shown_token(self._lease)
-            # A released lease may have been handed off with its token. No code has read that token, so return a new
-            # one.
+            # A released lease may have been handed off with its token, which no code has read.
             self._id = secrets.token_hex(16) if token is None else token.decode()
         return self._id
 
@@ -264,9 +245,7 @@ class Lock:
     async def __aenter__(self) -> Lock:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.lock_manager.unlock(self)
 
     async def extend(self) -> None:
@@ -323,7 +302,6 @@ class Aioredlock:
 
     @property
     def log(self) -> logging.Logger:
-        """The logger of the manager."""
         return logger
 
     def _client(self) -> Any:
@@ -386,7 +364,6 @@ class Aioredlock:
             raise LockAcquiringError("Can not set lock")
 
     async def _has_it(self, lock: Lock) -> bool:
-        """Extend the lock if it is already held with its token; return True if it is."""
         try:
             await lock._lease.extend()
         except (errors.LockLost, errors.NotOwned, QuorumUnavailable):

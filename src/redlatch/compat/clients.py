@@ -1,7 +1,6 @@
 """The redlatch clients behind the drop-ins. All locks and redis-py clients for the same servers share one client.
 
-A client takes its settings from the redis-py clients that the drop-ins receive. It lives as long as a connection pool
-of redis-py for its first server.
+It lives as long as a connection pool of redis-py for its first server.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from functools import partial
 from typing import Any
 
 from .. import impl
-from ..aio import AsyncClient
-from ..client import Client
+from ..aio import AsyncClient, AsyncLock
+from ..client import Client, Lock
 from ..config import ttl_ms_of
 from ..locks.factory import BaseClient
 from ..loss import Loss
@@ -28,9 +27,7 @@ from ..options import Options
 from ..quorum.calls import Calls
 from ..quorum.claim import HELD
 from ..votes.key import key_as_it_is
-from .lease import AsyncLease, Lease
-from .overrides import override_of
-from .shared import SOCKET_TIMEOUT, identity_of, packing, refusal_of, show
+from .shared import SOCKET_TIMEOUT, identity_of, override_of, packing, refusal_of, show
 
 logger = logging.getLogger("redlatch")
 
@@ -38,8 +35,40 @@ logger = logging.getLogger("redlatch")
 RENEWED_MS = 30_000
 
 
+class _Forgotten:
+    __slots__ = ()
+    _hold: Any
+
+    def __del__(self) -> None:
+        hold = self._hold
+        if hold.state == HELD and not hold.token_exposed:
+            _forget(self, hold)
+
+
+class Lease(_Forgotten, Lock):
+    """A lock whose object may be dropped while it is held: waiters of this process then ask the masters."""
+
+    __slots__ = ()
+
+
+class AsyncLease(_Forgotten, AsyncLock):
+    __slots__ = ()
+
+
+def _forget(lease: Any, hold: Any) -> None:
+    """Forget a held lock whose object was collected. No code has read its token, so no code can release it.
+
+    The garbage collector may call this in any thread, so it wakes no waiters: those in the queue try again by
+    themselves.
+    """
+    hold.token_exposed = True
+    queues = lease._shared.quorum.queues
+    if queues.heads.get(hold.key) is hold and hold.key not in queues.by_key:
+        queues.heads.pop(hold.key, None)
+
+
 class Foreign(BaseClient):
-    """The part shared by the sync and asyncio clients: it makes locks with any key and any token."""
+    """Makes locks with any key and any token; shared by the sync and asyncio clients."""
 
     # Two masters may be databases of one server, and tokens have no label, as in the originals.
     _masters_of = staticmethod(partial(masters_of, by_db=True))
@@ -50,7 +79,6 @@ class Foreign(BaseClient):
         # Users delete keys by hand, so a local holder proves nothing.
         return super()._quorum_of(trust_local_holder=False, **numbers)
 
-    # True once pottery's drop-in has called `connect`.
     settled = False
 
     def _open(self, options: Options) -> None:
@@ -70,7 +98,6 @@ class Foreign(BaseClient):
 
         Args:
             name: for messages.
-            ttl_ms: the ttl in milliseconds.
             kind: the result of `given` or `signalled`; None makes a plain lock with fresh tokens.
             auto_renew, on_lost: as for `Client.lock`.
 
@@ -94,12 +121,8 @@ class Foreign(BaseClient):
     ) -> Any:
         """Make a lock that is already held with this token, by this client or by another process.
 
-        Args:
-            token: the value of the key; the other arguments are as for `foreign`.
-            auto_renew, on_lost: as for `foreign`, from the first extension on.
-
-        Raises:
-            ConfigurationError: as for `foreign`, or the token is too long.
+        The arguments and errors are those of `foreign`. A renewal, or the report of a loss, begins at the first
+        extension.
         """
         lock = self.held_here(key, token, ttl_ms)
         if lock is None:
@@ -113,7 +136,6 @@ class Foreign(BaseClient):
         return lock
 
     def held_here(self, key: bytes, token: bytes, ttl_ms: int) -> Any:
-        """Return the lock that this client acquired and holds with this token, or None."""
         hold = self._head(key)
         if hold is None or hold.token != token:
             return None
@@ -134,7 +156,6 @@ class Foreign(BaseClient):
         return self._kinds.Given(token)
 
     def signalled(self, token: bytes, once: bool, signal: bytes, signal_ms: int) -> Any:
-        """Return the kind of a lock whose release pushes to a list (see `quorum.kinds.foreign.Signalled`)."""
         return self._kinds.Signalled(token, once, signal, signal_ms)
 
     def _head(self, key: bytes) -> Any:
@@ -160,7 +181,6 @@ class LoopClient(Foreign, AsyncClient):
     _lock_of = AsyncLease
 
     def abandon(self) -> None:
-        """Close every connection. The event loop is closed."""
         self._driver.drop()
 
 
@@ -169,7 +189,7 @@ class Server:
 
     Attributes:
         clients: the clients whose first server is this one, by their event loop (or None) and other servers.
-        number: the sort key that gives servers the same order, regardless of the order in the arguments.
+        number: gives the servers an order.
     """
 
     __slots__ = ("__weakref__", "clients", "number")
@@ -183,8 +203,7 @@ class Home:
     """The data of one connection pool of redis-py.
 
     Attributes:
-        server: None if the drop-ins do not support the pool (see `home_of`).
-        refusal: why they do not support it.
+        server: None if the drop-ins do not support the pool; then `refusal` says why.
         encode: converts keys and values to bytes, as the pool's connections do.
         latest: the last result of `client_at`: the event loop (or None) and the client.
     """
@@ -205,7 +224,7 @@ class Registry:
         self._homes: weakref.WeakKeyDictionary[Any, Home] = weakref.WeakKeyDictionary()
         self._by_identity: weakref.WeakValueDictionary[tuple[object, ...], Server] = weakref.WeakValueDictionary()
         self._numbers = itertools.count()
-        # Weak references to the last pool of `home_of` and its home. A lookup in `_homes` costs twice as much.
+        # The last pool of `home_of` and its home, weakly. A lookup in `_homes` costs twice as much.
         self._latest: tuple[Callable[[], Any], Callable[[], Any]] = (lambda: None), (lambda: None)
 
     def home_of(self, pool: Any) -> Home:
@@ -226,12 +245,7 @@ class Registry:
         return home
 
     def client_of(self, servers: Iterable[Any], loop: asyncio.AbstractEventLoop | None) -> Any:
-        """Return the client for these servers; make it if there is none.
-
-        Args:
-            servers: redis-py clients, in any order.
-            loop: the event loop of a `LoopClient`; None for a `ThreadsClient`.
-        """
+        """Return the client for these redis-py clients, in any order. Without a loop it is a `ThreadsClient`."""
         pairs = sorted([(self._server_of(server), server) for server in servers], key=lambda pair: pair[0].number)
         first, *others = [server for server, _ in pairs]
         key = (loop, *others)
@@ -264,7 +278,6 @@ class Registry:
 
 
 def _new_client(loop: asyncio.AbstractEventLoop | None, servers: list[Any]) -> Any:
-    # With several servers, the ttl determines the time limit of an attempt.
     attempt_timeout = None
     if len(servers) == 1:
         attempt_timeout = servers[0].connection_pool.connection_kwargs.get("socket_timeout") or SOCKET_TIMEOUT
@@ -298,7 +311,6 @@ def home_of(server: Any) -> Home | None:
 
 
 def encoder_of(server: Any) -> Callable[[Any], bytes]:
-    """Return the function that converts keys and values to bytes as a redis-py client does."""
     return _registry[0].home_of(server.connection_pool).encode
 
 
@@ -320,7 +332,7 @@ def async_client_of(servers: Iterable[Any]) -> LoopClient:
 
 
 def client_at(home: Home, server: Any, loop: asyncio.AbstractEventLoop | None) -> Any:
-    """Return the client for one server alone, of this process or of an event loop."""
+    """Return the client for one server alone."""
     # Read it only once: another thread may replace it with the client of its own loop.
     latest = home.latest
     if latest is None or latest[0] is not loop:

@@ -5,17 +5,7 @@
     from redlatch.compat.redis_py import Lock        # was: from redis.lock import Lock
     from redlatch.compat.redis_py import AsyncLock   # was: from redis.asyncio.lock import Lock
 
-Both are subclasses: names, attributes, messages and hooks are redis-py's. The differences, for safety:
-
-* Every key has a ttl. Without a timeout the ttl is 30 s, and the lock is renewed until it is released. If the holder
-  dies or drops the lock object, the lock is free within 30 s.
-* Waiters do not poll: a release wakes them, and waiters of one process stand in a queue. `sleep` only decides whether
-  there is time to wait at all.
-* The lock ends at its local deadline, 1 % and 2 ms before the server's. From then on `release` and `extend` raise
-  LockNotOwnedError.
-* An acquire or release that is cancelled, interrupted or timed out leaves nothing behind.
-* A lock belongs to the process that acquired it. A forked child can neither release nor extend it.
-* Each asyncio task that has tried to acquire a lock object has its own token, or none.
+Both are subclasses: names, attributes, messages and hooks are redis-py's. docs/migrate-redis-py.md has the differences.
 
 The drop-in uses redis-py's algorithm for clusters and for clients with connections that are not redis-py's. It also
 uses it for clients with their own `execute_command` (or `set`, `pipeline`, `register_script`...), which may change the
@@ -42,7 +32,6 @@ from .shared import let_go, redis_error_of, shown_token
 
 LONGEST_TTL_MS = (1 << 63) - 1
 
-# The scripts that subclasses may replace. Users of single locks replace the registered scripts instead.
 _SCRIPTS = ("LUA_RELEASE_SCRIPT", "LUA_EXTEND_SCRIPT", "LUA_REACQUIRE_SCRIPT")
 _has_no_script = frozenset({"lua_release", "lua_extend", "lua_reacquire"}).isdisjoint
 
@@ -50,11 +39,10 @@ _has_no_script = frozenset({"lua_release", "lua_extend", "lua_reacquire"}).isdis
 class _Local:
     """The acquired lock and its token, with the attributes of redis-py's `local`.
 
-    Any code that reads the token may release the lock with it, even in another process. Until then, the lease may be
-    handed off, with its token, from one waiter of this process to the next.
+    Any code that reads the token may release the lock with it. Until then, the lease may be handed off with its token.
 
     Attributes:
-        lease: the lock; None before an acquire and after the release.
+        lease: None before an acquire and after the release.
         by_hand: True if other code has set the token.
     """
 
@@ -66,7 +54,6 @@ class _Local:
         self.lease, self.by_hand, self._token = lease, False, None
 
     def drop(self, lease: Any) -> None:
-        """Forget a released lock, unless another one was acquired since."""
         if self.lease is lease:
             self.note(None)
 
@@ -89,7 +76,7 @@ class _Local:
 
 
 class _OfThread(threading.local):
-    """The current thread's records by lock object. A record is freed with its thread or its lock object."""
+    """The current thread's records, each freed with its thread or its lock object."""
 
     def __init__(self) -> None:
         self.by_lock: weakref.WeakKeyDictionary[_ThreadLocal, _Local] = weakref.WeakKeyDictionary()
@@ -101,8 +88,7 @@ _of_thread = _OfThread()
 class _ThreadLocal:
     """The record of each thread for one lock object. Attributes that users set on it belong to the thread, too.
 
-    All lock objects share one `threading.local`: when one is freed, Python searches every thread for its data, and
-    programs make many short-lived lock objects.
+    All lock objects share one `threading.local`: when one is freed, Python searches every thread for its data.
     """
 
     def mine(self) -> _Local:
@@ -120,8 +106,6 @@ class _ThreadLocal:
 
 
 class _WithLocal:
-    """The meaning of `thread_local`, for both classes."""
-
     _of_each: type[Any]
 
     def __init__(
@@ -224,7 +208,6 @@ class Lock(_WithLocal, redis.lock.Lock):
         except ClientUnusable:
             # A signal handler cannot use the client while its thread is in a call. Use redis-py's script.
             super().do_release(shown_token(lease) if token is None else token)
-            # That release bypasses the hold, so end the renewal here.
             if lease._upkeep is not None:
                 lease._upkeep.end()
 
@@ -258,12 +241,9 @@ class Lock(_WithLocal, redis.lock.Lock):
 
 
 class _Record(_Local):
-    """The record of one asyncio task; `task` is None outside a task."""
-
     task: weakref.ref[asyncio.Task[Any]] | None = None
 
     def is_of_another(self, task: asyncio.Task[Any] | None) -> bool:
-        """Return True if this is the record of another task that is not done."""
         owner = None if self.task is None else self.task()
         return owner is not None and owner is not task and not owner.done()
 
@@ -271,8 +251,7 @@ class _Record(_Local):
 class _TaskLocal:
     """The records of the tasks that have tried to acquire the lock. Other tasks use the last acquired lock.
 
-    So a task can release a lock that another task acquired for it. Usually only one task uses a lock object, and no
-    record has to be looked up. All tasks share other attributes that users set on this object.
+    So a task can release a lock that another task acquired for it. All tasks share the attributes that users set here.
     """
 
     def __init__(self) -> None:
@@ -280,9 +259,7 @@ class _TaskLocal:
         self._of_tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], _Record] | None = None
 
     def note_for(self, task: asyncio.Task[Any] | None, lease: Any) -> None:
-        """Set the lock that a task has acquired; None if its attempt failed."""
         last = self._last
-        # The fast path: the first task that uses the lock object.
         if last.task is None and task is not None and self._of_tasks is None and not last.by_hand:
             last.lease, last.task = lease, weakref.ref(task)
             return
@@ -436,21 +413,19 @@ class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
 
 
 def _home_unless_hooked(lock: Any, face: type[Any]) -> Home | None:
-    """Return None if a subclass or the client requires redis-py's algorithm."""
     kind = type(lock)
     hooked = kind is not face and (kind.do_acquire, kind.do_release) != (face.do_acquire, face.do_release)
     return None if hooked else home_of(lock.redis)
 
 
 def _is_pause(sleep: Any) -> bool:
-    """Return True for a valid pause. For any other value redis-py's own loop runs."""
     return isinstance(sleep, (int, float)) and sleep >= 0
 
 
 def _seconds_to_wait(
     lock: Any, sleep: float | None, blocking: bool | None, blocking_timeout: float | None
 ) -> float | None:
-    """Return the seconds to wait; None for no limit. Return 0 if redis-py would not sleep even once."""
+    """Return 0 if redis-py would not sleep even once; None for no limit."""
     sleep = lock.sleep if sleep is None else sleep
     if not (lock.blocking if blocking is None else blocking):
         return 0.0
@@ -461,7 +436,6 @@ def _seconds_to_wait(
 
 
 def _ttl_ms(lock: Any) -> int:
-    """Return the ttl in milliseconds. A lock without a timeout is renewed."""
     ttl_ms = int(lock.timeout * 1000) if lock.timeout else RENEWED_MS
     if ttl_ms < 1:
         raise redis.ResponseError("invalid expire time in 'set' command")
@@ -471,14 +445,13 @@ def _ttl_ms(lock: Any) -> int:
 
 
 def _lease(lock: Any, home: Home, loop: asyncio.AbstractEventLoop | None, token: str | bytes | None) -> Any:
-    """Make the redlatch lock for one acquire, with its own token."""
     client = client_at(home, lock.redis, loop)
     kind = None if token is None else client.given(lock.redis.connection_pool.get_encoder().encode(token))
     return client.foreign(lock.name, home.encode(lock.name), _ttl_ms(lock), kind, not lock.timeout)
 
 
 def _own_lease(lock: Any, local: _Local, loop: asyncio.AbstractEventLoop | None) -> Any:
-    """Return this object's redlatch lock if it can be released without reading the token, otherwise None."""
+    """Return this object's lock if it can be released without reading the token."""
     lease = local.lease
     if lease is None or local.by_hand or _is_scripted(lock):
         return None
@@ -486,7 +459,7 @@ def _own_lease(lock: Any, local: _Local, loop: asyncio.AbstractEventLoop | None)
 
 
 def _is_scripted(lock: Any) -> bool:
-    """Return True if the lock has its own scripts for redis-py's algorithm, as in RedBeat and some subclasses."""
+    """Return True if the lock has its own scripts for redis-py's algorithm, as in RedBeat."""
     if not _has_no_script(vars(lock)):
         return True
     kind = type(lock)
@@ -503,13 +476,9 @@ def _is_of(lease: Any, loop: asyncio.AbstractEventLoop | None) -> bool:
 
 
 def _lease_of(lock: Any, loop: asyncio.AbstractEventLoop | None, token: bytes | None = None) -> Any:
-    """Return the redlatch lock that is held with a token, acquired by this object or by another one of this process.
+    """Return the lock that is held with a token (None: the lock's own), acquired through any object of this process.
 
-    Return None if another process acquired it, or if redis-py's scripts must be used.
-
-    Args:
-        loop: the event loop; None for threads.
-        token: None means the lock's own.
+    Return None if another process acquired it, or if redis-py's scripts must be used. For threads `loop` is None.
     """
     local = lock.local.mine()
     if token is None:
@@ -521,12 +490,10 @@ def _lease_of(lock: Any, loop: asyncio.AbstractEventLoop | None, token: bytes | 
     if home is None:
         return None
     client, lease, key = client_at(home, lock.redis, loop), local.lease, home.encode(lock.name)
-    # This is also true when a failed release is called again.
     mine = lease is not None and lease._hold.token == token
     if mine and _is_of(lease, loop):
         return lease
     if mine:
-        # The lock was acquired in another event loop.
         return client.held_by(lock.name, key, token, _ttl_ms(lock))
     return client.held_here(key, token, _ttl_ms(lock))
 
@@ -552,7 +519,6 @@ def _end_lease(lock: Any, token: bytes) -> None:
 
 def _extended(lock: Any, lease: Any, additional_time: float, replace_ttl: bool) -> float:
     additional_ms = int(additional_time * 1000)
-    # A timeout of 0 is not None, but it cannot be extended.
     if not lock.timeout:
         raise _not_owned("extend", lock.name)
     if replace_ttl:
@@ -564,8 +530,7 @@ def _extended(lock: Any, lease: Any, additional_time: float, replace_ttl: bool) 
 def _shorten(lock: Any, lease: Any, ttl: float) -> Any:
     """Call redis-py's own script, which shortens the key; our own extension never does.
 
-    The token counts as shown from now on, so that the lease is not handed off with it. Otherwise a late copy of this
-    command could shorten the next holder's key.
+    The token counts as shown: after a hand-off, a late copy of this command could shorten the next holder's key.
     """
     return lock.lua_extend(keys=[lock.name], args=[shown_token(lease), round(ttl * 1000), "1"], client=lock.redis)
 

@@ -2,17 +2,7 @@
 
     from redlatch.compat.redlock import Redlock     # was: from redlock import Redlock
 
-The differences, for safety:
-
-* A lock works while a quorum answers, even if a master is down. redlock-py raised MultipleRedlockException, and left
-  the keys of the lock that it had won.
-* Every attempt has a fresh token of 128 random bits from the system. redlock-py used one token for all retries, from
-  a random generator made for simulations.
-* The drop-in asks all masters at once, and measures the elapsed time by a clock that cannot be set.
-* `lock` waits for `retry_count` times `retry_delay` seconds, and a release wakes the waiters.
-* Retries and undos reach masters that come back. `unlock` logs a lock that was lost.
-
-The command line of redlock-py has no drop-in.
+docs/migrate-redlock-py.md has the differences.
 """
 
 from __future__ import annotations
@@ -112,7 +102,6 @@ class Redlock:
             if all([hasattr(server, "set") for server in self.servers]):
                 clients.client_of(self.servers)
         except ConfigurationError as error:
-            # The list has one server twice.
             raise Warning(str(error)) from error
         self.quorum = len(self.servers) // 2 + 1
         self.retry_count = retry_count or self.default_retry_count
@@ -166,7 +155,6 @@ class Redlock:
         except QuorumUnavailable as error:
             logger.exception("Error unlocking resource %s: %s", lock.resource, error)
         except (LockError, redis.RedisError, AttributeError, TypeError):
-            # AttributeError and TypeError mean that a server is not a redis-py client.
             logger.exception("Error unlocking resource %s", lock.resource)
 
     def lock_instance(self, server: Any, resource: str | bytes, val: bytes, ttl: int) -> Any:

@@ -1,4 +1,4 @@
-"""Helpers of all drop-ins: exceptions of the originals and of redis-py, encoding, tokens, and repeated attempts."""
+"""Helpers of all drop-ins."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import importlib
 import logging
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import redis
+import redis.asyncio
 import redis.utils
 
 from ..errors import ConfigurationError, LockError, QuorumUnavailable
@@ -46,21 +48,19 @@ def original(name: str) -> ModuleType | None:
 
 
 def packing(pool: Any) -> Callable[[Any], bytes]:
-    """Return a function that encodes an argument of a command. With hiredis, text is always encoded as UTF-8."""
     encode = pool.get_encoder().encode
     utf_8 = redis.utils.HIREDIS_AVAILABLE
 
     def packed(word: Any) -> bytes:
         if utf_8 and isinstance(word, str):
             return word.encode()
-        # `encode` returns a memoryview unchanged.
+        # With hiredis, redis-py always encodes text as UTF-8. `encode` returns a memoryview unchanged.
         return bytes(encode(word))
 
     return packed
 
 
 def refusal_of(pool: Any) -> str:
-    """Return the reason for not supporting a pool; "" if it is supported."""
     if not is_of_redis_py(pool.connection_class):
         return f"{pool.connection_class.__qualname__} is no class of redis-py"
     try:
@@ -71,7 +71,6 @@ def refusal_of(pool: Any) -> str:
 
 
 def identity_of(pool: Any) -> tuple[object, ...]:
-    """Return a hashable value for the server and user of a pool."""
     given = {name: value for name, value in pool.connection_kwargs.items() if value is not None}
     # The defaults of TLS options depend on the class.
     tls = {name: value for name, value in given.items() if name.startswith("ssl")}
@@ -90,22 +89,18 @@ def redis_errors_of(error: LockError) -> list[redis.RedisError]:
 
 
 def redis_error_of(error: QuorumUnavailable) -> redis.RedisError:
-    """Return the error that redis-py raises when its one server does not answer."""
     cause = next(iter(redis_errors_of(error)), None)
     return redis.ConnectionError(str(error)) if cause is None or isinstance(cause, LockError) else cause
 
 
 def _as_redis_has_it(address: str, cause: BaseException) -> redis.RedisError:
-    """Return redis-py's error for a cause, with the server's address as in redis-py's messages."""
     if isinstance(cause, redis.RedisError):
         return cause
-    # An IPv6 address.
     if address.startswith("["):
         address = address[1:].replace("]:", ":")
     if isinstance(cause, TimeoutError):
         return redis.TimeoutError(f"Timeout reading from {address}: {cause}")
     if not isinstance(cause, OSError) or cause.errno is None:
-        # The text is redlatch's own and names the server.
         return redis.ConnectionError(str(cause))
     if isinstance(cause, (BrokenPipeError, ConnectionAbortedError, ConnectionResetError)):
         return redis.ConnectionError(f"Error while reading from {address} : {cause.args}")
@@ -157,7 +152,6 @@ class Trial:
         return None if self._give_up is None else max(0.0, self._give_up - now_ns() / SECOND)
 
     def pause(self) -> float | None:
-        """Return the seconds to wait before the next attempt; None if the timeout ends earlier."""
         seconds = self._pause()
         return None if self._give_up is not None and now_ns() / SECOND + seconds >= self._give_up else seconds
 
@@ -187,3 +181,75 @@ class Trial:
             if seconds is None:
                 return False
             await asyncio.sleep(seconds)
+
+
+# The methods that the originals call, directly or indirectly.
+_CALLED = frozenset(
+    {
+        "__getattribute__",
+        "_execute_command",
+        "_send_command_parse_response",
+        "eval",
+        "evalsha",
+        "execute_command",
+        "get",
+        "get_encoder",
+        "parse_response",
+        "pipeline",
+        "register_script",
+        "script_load",
+        "set",
+        "transaction",
+    }
+)
+
+_PLAIN = frozenset({*redis.Redis.__mro__, *redis.asyncio.Redis.__mro__})
+
+_INSTRUMENTATION = frozenset({"opentelemetry", "sentry_sdk"})
+
+_THREADS, _ASYNCIO = redis.Redis, redis.asyncio.Redis
+_changes_nothing = _CALLED.isdisjoint
+
+_known: weakref.WeakKeyDictionary[type[Any], str] = weakref.WeakKeyDictionary()
+
+
+def override_of(client: Any) -> str:
+    kind = type(client)
+    if kind is not _THREADS and kind is not _ASYNCIO:
+        found = _known.get(kind)
+        if found is None:
+            found = _known[kind] = _override_of(kind)
+        if found:
+            return found
+    own = client.__dict__
+    return "" if _changes_nothing(own) else _override_in(client, own)
+
+
+def _override_of(kind: type[Any]) -> str:
+    if not issubclass(kind, (redis.Redis, redis.asyncio.Redis)):
+        return f"{kind.__qualname__}, which is not a class of redis-py"
+    for base in kind.__mro__:
+        if base not in _PLAIN:
+            for name in sorted(_CALLED.intersection(vars(base))):
+                return f"{base.__qualname__}.{name}"
+    return ""
+
+
+def _override_in(client: Any, own: dict[str, Any]) -> str:
+    for name in sorted(_CALLED.intersection(own)):
+        if not _is_instrumented(client, name, own[name]):
+            return f"its attribute {name}"
+    return ""
+
+
+def _is_instrumented(client: Any, name: str, attribute: Any) -> bool:
+    """Return True if an attribute is the client's own method, perhaps wrapped by instrumentation."""
+    while _tool_of(attribute) in _INSTRUMENTATION:
+        attribute = getattr(attribute, "__wrapped__", None)
+    return getattr(attribute, "__self__", None) is client and getattr(attribute, "__name__", "") == name
+
+
+def _tool_of(attribute: Any) -> str:
+    """Return the package of a wrapper. A wrapt wrapper shows the wrapped module."""
+    made_by = getattr(attribute, "_self_wrapper", attribute)
+    return str(getattr(made_by, "__module__", "")).partition(".")[0]

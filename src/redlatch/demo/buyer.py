@@ -1,7 +1,6 @@
 """A buyer process of the demo: `python -m redlatch.demo.buyer`. It reads a plan from stdin and writes events to stdout.
 
-The first line of stdin is the plan, and the second line starts the sale. At the end of stdin this process exits, so no
-process is left behind, even if the demo was killed with SIGKILL.
+The second line of stdin starts the sale. At its end this process exits, even if the demo was killed with SIGKILL.
 """
 
 from __future__ import annotations
@@ -12,19 +11,20 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import suppress
+from typing import Any
 
 import redlatch
-from redlatch.demo.messages import Event, Face, Kind, Plan
+from redlatch.demo.process import Event, Face, Kind, Plan
 from redlatch.demo.shop import Doom, Shop, purchase
 from redlatch.errors import LockError, LockLost, NotOwned, QuorumUnavailable
 
-# A buyer needs little stack. With the default of 8 MiB, a thousand threads would need much address space.
+# The default of 8 MiB for each of a thousand threads would need much address space.
 _STACK_BYTES = 512 * 1024
 
-# The longest pauses in seconds before the next attempts of a buyer whose lease ran out, or that no quorum answered.
-# They get longer to reduce the load of a busy machine. If the last attempt fails too, the masters must be gone.
+# The longest pauses in seconds before the next attempts of a buyer. They get longer to reduce the load of a busy
+# machine. If the last attempt fails too, the masters must be gone.
 _PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, *(1.0,) * 11)
 
 # A release may raise these after a sale. The lock was valid before the write, and the key is gone or will expire.
@@ -35,8 +35,6 @@ class OutOfPatience(Exception): ...
 
 
 class BuyerProcess:
-    """The buyers of one process. They wait until the sale starts, then each buys one item or finds none left."""
-
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._shop = Shop(plan.folder)
@@ -59,44 +57,16 @@ class BuyerProcess:
             client.close()
 
     def _in_thread(self, client: redlatch.Client | None, door: threading.Event, buyer: int) -> None:
-        """Wait for the start and buy. A failure makes the result invalid, so it ends the whole process."""
         door.wait()
         try:
-            if client is None:
-                for pause in purchase(self._shop, buyer, self._doom, None, _unchecked):
-                    time.sleep(pause)
-            else:
-                for pause in _PAUSES:
-                    if (failure := self._buy_locked(client, buyer)) is None:
-                        return
-                    time.sleep(random.uniform(pause / 2, pause))
-                raise OutOfPatience(
-                    f"a buyer failed {len(_PAUSES)} times to buy under the lock; the last error: {failure}"
-                )
+            steps, step = self._buying(client, buyer), None
+            with suppress(StopIteration):
+                while True:
+                    step = steps.send(step)
+                    if type(step) is float:
+                        time.sleep(step)
         except Exception as error:
             _give_up(error)
-
-    def _buy_locked(self, client: redlatch.Client, buyer: int) -> LockError | None:
-        """Buy under the lock. If nothing was written and the buyer may try again, return the error."""
-        lock = client.lock(self._plan.name, ttl=self._plan.ttl)
-        began = time.perf_counter()
-        try:
-            if not lock.acquire(timeout=self._plan.patience):
-                raise OutOfPatience(f"a buyer did not get the lock within {self._plan.patience:.0f} s")
-        except QuorumUnavailable as failure:
-            Event(Kind.UNANSWERED).send()
-            return failure
-        wait = time.perf_counter() - began
-        try:
-            for pause in purchase(self._shop, buyer, self._doom, wait, lock.check):
-                time.sleep(pause)
-        except LockLost as failure:
-            Event(Kind.LOST, wait).send()
-            return failure
-        finally:
-            with suppress(*_HARMLESS):
-                lock.release()
-        return None
 
     async def run_tasks(self) -> None:
         plan = self._plan
@@ -114,44 +84,53 @@ class BuyerProcess:
     async def _in_task(self, client: redlatch.AsyncClient | None, door: asyncio.Event, buyer: int) -> None:
         await door.wait()
         try:
-            if client is None:
-                for pause in purchase(self._shop, buyer, self._doom, None, _unchecked):
-                    await asyncio.sleep(pause)
-            else:
-                for pause in _PAUSES:
-                    if (failure := await self._buy_locked_async(client, buyer)) is None:
-                        return
-                    await asyncio.sleep(random.uniform(pause / 2, pause))
-                raise OutOfPatience(
-                    f"a buyer failed {len(_PAUSES)} times to buy under the lock; the last error: {failure}"
-                )
+            steps = self._buying(client, buyer)
+            with suppress(StopIteration):
+                step = next(steps)
+                while True:
+                    try:
+                        answer = await (asyncio.sleep(step) if type(step) is float else step)
+                    except LockError as error:
+                        step = steps.throw(error)
+                    else:
+                        step = steps.send(answer)
         except Exception as error:
             _give_up(error)
 
-    async def _buy_locked_async(self, client: redlatch.AsyncClient, buyer: int) -> LockError | None:
+    def _buying(self, client: Any, buyer: int) -> Generator[Any, Any, None]:
+        """Buy one item. Yield the seconds to pause, and each call of a lock: its result, or what the task awaits."""
+        if client is None:
+            yield from purchase(self._shop, buyer, self._doom, None, lambda: None)
+            return
+        for pause in _PAUSES:
+            failure = yield from self._buying_locked(client, buyer)
+            if failure is None:
+                return
+            yield random.uniform(pause / 2, pause)
+        raise OutOfPatience(f"a buyer failed {len(_PAUSES)} times to buy under the lock; the last error: {failure}")
+
+    def _buying_locked(self, client: Any, buyer: int) -> Generator[Any, Any, LockError | None]:
+        """Return the error if nothing was written and the buyer may try again."""
         lock = client.lock(self._plan.name, ttl=self._plan.ttl)
         began = time.perf_counter()
         try:
-            if not await lock.acquire(timeout=self._plan.patience):
+            if not (yield lock.acquire(timeout=self._plan.patience)):
                 raise OutOfPatience(f"a buyer did not get the lock within {self._plan.patience:.0f} s")
         except QuorumUnavailable as failure:
             Event(Kind.UNANSWERED).send()
             return failure
         wait = time.perf_counter() - began
         try:
-            for pause in purchase(self._shop, buyer, self._doom, wait, lock.check):
-                await asyncio.sleep(pause)
+            yield from purchase(self._shop, buyer, self._doom, wait, lock.check)
         except LockLost as failure:
             Event(Kind.LOST, wait).send()
             return failure
         finally:
             with suppress(*_HARMLESS):
-                await lock.release()
+                yield lock.release()
         return None
 
     def _open_at_signal(self, open_door: Callable[[], object]) -> None:
-        """Report that all buyers are ready, start the sale at the next line of stdin, and exit when stdin ends."""
-
         def watch() -> None:
             if sys.stdin.buffer.readline():
                 open_door()
@@ -160,10 +139,6 @@ class BuyerProcess:
 
         threading.Thread(target=watch, daemon=True).start()
         Event(Kind.READY, text=redlatch.IMPL).send()
-
-
-def _unchecked() -> None:
-    """This sale has no lock."""
 
 
 def _give_up(error: Exception) -> None:
@@ -185,7 +160,7 @@ def main() -> None:
             asyncio.run(process.run_tasks())
         Event(Kind.DONE).send()
     except Exception as error:
-        # For example, the machine refused to start so many threads. The started ones would wait indefinitely.
+        # For example, the machine refused to start so many threads.
         _give_up(error)
     # Skip the interpreter's shutdown: it needs the buffer of stdin, and the watching thread blocks in a read of it.
     os._exit(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 _BY_HAND = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -15,8 +15,6 @@ class OutOfTime(Exception): ...
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal arrived; `status` is the exit status that a shell would report."""
-
     def __init__(self, number: int) -> None:
         super().__init__()
         self.status = 128 + number
@@ -25,8 +23,8 @@ class Stopped(KeyboardInterrupt):
 class Interruptions:
     """A context manager in which a signal raises Stopped and the time limit raises OutOfTime.
 
-    The time limit is an alarm signal, because a signal interrupts every wait of the main thread. Only the first signal
-    counts: a second Ctrl-C must not stop the cleanup of processes and files.
+    The limit is an alarm signal, which interrupts every wait of the main thread. Only the first signal counts: a second
+    Ctrl-C must not stop the cleanup.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -68,9 +66,7 @@ class Interruptions:
         if missed is not None:
             raise missed
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.disarm()
         for number, handler in self._before.items():
             signal.signal(number, handler)

@@ -5,24 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from redlatch.errors import ConfigurationError
 
-# With two masters, the quorum is two.
+if TYPE_CHECKING:
+    from redlatch.testing import embedded
+
 ENOUGH_TO_KILL_ONE = 3
 
-# Seconds until the killed master comes back. The guard ignores its votes until every lease that it voted for is over.
+# Seconds until the killed master comes back.
 AWAY = 0.5
-
-
-class Fleet(Protocol):
-    """The methods of `redlatch.testing.embedded.Masters` that the demo uses."""
-
-    def kill(self, index: int) -> None: ...
-
-    def start(self, index: int) -> None:
-        """Start the master again, empty, at the same address."""
 
 
 class Masters:
@@ -34,7 +27,7 @@ class Masters:
         killable: True if one of them will be killed.
     """
 
-    def __init__(self, urls: Sequence[str], fleet: Fleet | None = None) -> None:
+    def __init__(self, urls: Sequence[str], fleet: embedded.Masters | None = None) -> None:
         self.urls = tuple(urls)
         self.quorum = len(self.urls) // 2 + 1
         self.own = fleet is not None
@@ -49,7 +42,6 @@ class Masters:
         return self._back_at is not None
 
     def kill_one(self, tell: Callable[[str], None]) -> None:
-        """Kill one master and schedule its restart. Do nothing after the first call, or if no quorum would be left."""
         if not self.killable or self._killed or self._fleet is None:
             return
         self._killed = True
@@ -65,18 +57,16 @@ class Masters:
         try:
             self._fleet.start(self._victim)
         except ConfigurationError as error:
-            # This is no ConfigurationError, because no command-line option is wrong.
             raise RuntimeError(f"master {self._victim + 1} does not come back: {error}") from error
         tell(f"master {self._victim + 1} is back, empty; it votes again when no lease from before is left")
 
 
 @contextmanager
 def open_masters(count: int, servers: Sequence[str]) -> Iterator[Masters]:
-    """Yield the user's `servers`, or otherwise `count` embedded masters, which are stopped at the end."""
     if servers:
         yield Masters(servers)
         return
-    # Import it only here: with the user's own servers, no embedded server is needed.
+    # The user's own servers need no embedded server.
     from redlatch.testing import embedded
 
     fleet = embedded.masters(count)

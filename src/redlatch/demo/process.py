@@ -2,36 +2,114 @@
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import subprocess
 import sys
 import threading
 from contextlib import suppress
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from redlatch.demo.messages import Event, Plan
+import redlatch
+
+
+class Face(StrEnum):
+    THREADS = "threads"
+    ASYNCIO = "asyncio"
+
+
+class Kind(StrEnum):
+    """The kinds of events.
+
+    Attributes:
+        READY: every buyer of the process waits for the start; `text` is the implementation of the lock.
+        BOUGHT: a buyer has written stock and ledger; it still holds the lock.
+        EMPTY: a buyer found no item left.
+        DOOMED: the process holds the lock, has written nothing and waits to be killed.
+        LOST: the lease of a slow buyer ran out; the buyer wrote nothing and tries again.
+        UNANSWERED: no quorum of masters answered a buyer in time; it tries again.
+        FAILED: the process gives up; `text` is the reason.
+        DONE: each buyer of the process has bought an item or found none left.
+    """
+
+    READY = "ready"
+    BOUGHT = "bought"
+    EMPTY = "empty"
+    DOOMED = "doomed"
+    LOST = "lost"
+    UNANSWERED = "unanswered"
+    FAILED = "failed"
+    DONE = "done"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The plan of one buyer process.
+
+    Attributes:
+        folder: the folder of the shop's files.
+        urls: the lock masters; empty for a sale without a lock.
+        name, ttl, patience, longest_pause: as in `sale.Order`.
+        doomed_at: the first buyer that finds this many items left waits to be killed; 0 for no buyer.
+        guarded: whether a guard keeps out masters that may have forgotten a lease.
+    """
+
+    folder: str
+    face: Face
+    buyers: tuple[int, ...]
+    urls: tuple[str, ...]
+    name: str
+    ttl: float
+    patience: float
+    longest_pause: float
+    doomed_at: int
+    guarded: bool
+
+    @property
+    def options(self) -> dict[str, Any]:
+        guard = redlatch.Guard(max_ttl=self.ttl) if self.guarded else None
+        return {"ttl": self.ttl, "retry": redlatch.Retry(longest=self.longest_pause), "guard": guard}
+
+    def to_line(self) -> bytes:
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+    @classmethod
+    def from_line(cls, line: bytes) -> Plan:
+        fields: dict[str, Any] = json.loads(line)
+        fields.update(face=Face(fields["face"]), buyers=tuple(fields["buyers"]), urls=tuple(fields["urls"]))
+        return cls(**fields)
+
+
+@dataclass(frozen=True)
+class Event:
+    """An event in a buyer process; `wait` is the length in seconds of the acquire before it."""
+
+    kind: Kind
+    wait: float | None = None
+    text: str = ""
+
+    def send(self) -> None:
+        """Write the event in one call. A line is shorter than PIPE_BUF, so lines of threads do not mix."""
+        line = json.dumps({"kind": self.kind, "wait": self.wait, "text": self.text[:2000]})
+        os.write(1, line.encode() + b"\n")
+
+    @classmethod
+    def from_line(cls, line: bytes) -> Event:
+        fields: dict[str, Any] = json.loads(line)
+        return cls(Kind(fields["kind"]), fields["wait"], fields["text"])
 
 
 class BuyerProcess:
-    """One buyer process.
-
-    Args:
-        plan: sent to it.
-        inbox: receives the events of the process as they arrive, and None at its end.
-        errors: the file for its stderr.
-
-    Attributes:
-        finished: True once it has no more to do, or was killed.
-    """
-
     def __init__(self, plan: Plan, inbox: Inbox, errors: Path) -> None:
         self.plan = plan
         self.finished = False
         with errors.open("ab") as stderr:
-            # The process gets its own session, so that Ctrl-C reaches only the demo, which ends its buyers itself. With
-            # -P and our own path the process imports the same modules as the demo, regardless of the current folder.
+            # It gets its own session, so that Ctrl-C reaches only the demo. With -P and our own path it imports the
+            # same modules as the demo, regardless of the current folder.
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "redlatch.demo.buyer"],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -72,11 +150,11 @@ class BuyerProcess:
         try:
             with os.fdopen(os.dup(self._process.stdout.fileno()), "rb") as lines:
                 for line in lines:
-                    # A line without its end: the process was killed while it wrote.
+                    # The process was killed while it wrote.
                     if line.endswith(b"\n"):
                         inbox.put((self, Event.from_line(line)))
         finally:
-            # Do this even after a line that is not an event. Without the None the demo would wait until its time limit.
+            # Even after a line that is not an event: otherwise the demo would wait until its time limit.
             inbox.put((self, None))
 
 

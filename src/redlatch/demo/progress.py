@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 
 class Display:
-    """Shows the sales, one after the other; a `sale.Watcher`. `at` is the title of the current chapter."""
-
     def __init__(self, console: Console) -> None:
         self._console = console
         self._bar = Progress(
@@ -28,13 +24,10 @@ class Display:
         self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
     def chapter(self, what: str, stock: int | None = None) -> None:
-        """Announce the next chapter; `stock` is the number of items if it is a sale."""
         self.at = what.strip()
         self._console.print(what, highlight=False)
         if self._task is not None:

@@ -17,7 +17,6 @@ from redlatch.demo.shop import THINKING
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Return the nearest-rank percentile of the values; 0.0 if there are none."""
     if not values:
         return 0.0
     return sorted(values)[max(0, math.ceil(len(values) * percent / 100) - 1)]
@@ -32,11 +31,10 @@ class Result:
 
     @property
     def exact(self) -> bool:
-        """True if exactly the stock was sold under the lock, and the stock file says that no item is left."""
         return self.locked.sold == self.locked.stock and self.locked.left == 0
 
     def to_json(self) -> str:
-        """Return the result as one JSON object; `*_ms` are milliseconds, other times seconds."""
+        """Return the result as JSON; `*_ms` are milliseconds, other times seconds."""
         locked = self.locked
         return json.dumps(
             {

@@ -18,31 +18,24 @@ from redlatch.errors import ConfigurationError, LockError
 
 PROCESSES = 4
 
-# Seconds of a lease, many times the length of a purchase. All buyers wait this long after the holder was killed.
+# All buyers wait this long after the holder was killed.
 TTL = 1.0
 
-# Attempts per second of all waiting buyers together on five masters. A buyer pauses for half of the longest pause on
-# average. With the client's default pause, 1000 buyers make 40 000 attempts per second: on two busy cores the sale took
-# 28 s, and with this limit 5 s.
+# Attempts per second of all waiting buyers together on five masters. With the client's default pause, 1000 buyers make
+# 40,000: on two busy cores the sale took 28 s, and with this limit 5 s.
 ATTEMPTS = 8_000
 
-# The lower limit of the longest pause in seconds: the client's default.
+# The client's default of the longest pause, in seconds.
 SHORTEST = 0.05
 
-# The part of the time limit in seconds that is reserved for the cleanup.
+# The part of the time limit in seconds that is left for the cleanup.
 RESERVE = 0.5
 
-# Seconds to acquire the first lock, for which no one competes.
 FIRST_LOCK = 5.0
 
 
 def run_demo(stock: int, buyers: int, masters: int, servers: Sequence[str], seconds: float, display: Display) -> Result:
     """Hold both sales and return their results, leaving no process, file or key behind.
-
-    Args:
-        masters: the number of masters to start.
-        servers: the URLs of the user's servers, to lock on these instead.
-        seconds: the time limit for the whole demo.
 
     Raises:
         DemoFailed: there is no result; the message gives the reason.
@@ -63,7 +56,6 @@ def run_demo(stock: int, buyers: int, masters: int, servers: Sequence[str], seco
         # The reader of the progress output is gone.
         raise
     except (OSError, RuntimeError) as error:
-        # For example: the disk is full, no process can be started, or a master does not come back.
         raise DemoFailed(f"stopped at: {display.at}: {error}") from error
     except OutOfTime:
         raise DemoFailed(f"not finished within {seconds:g} s (--seconds), stopped at: {display.at}") from None
@@ -100,7 +92,6 @@ def _verdict_without(sold: int, stock: int) -> str:
 
 
 def _try_lock(masters: Masters, order: Order) -> None:
-    """Acquire one lock before the sales, so that unusable masters are reported as the reason."""
     # A guard would leave its markers on the user's servers.
     guard = redlatch.Guard(max_ttl=order.ttl) if masters.own else None
     try:

@@ -1,9 +1,9 @@
 """One sale: start the buyer processes, handle their events, and kill a master and a buyer process on the way.
 
-One loop in one thread does this; a reader thread per buyer process only moves the events into a queue. With a lock, the
-demo kills a master when half the stock is sold. When two fifths are left, it kills the buyer process that holds the
-lock, and starts a new process with those buyers of the dead one that have not bought yet. Otherwise the number of
-remaining buyers would depend on the process that held the lock.
+With a lock, the demo kills a master when half the stock is sold, and the process that holds the lock when two fifths
+are
+left. A new process takes over those of its buyers that have not bought: otherwise the number of remaining buyers would
+depend on the process.
 """
 
 from __future__ import annotations
@@ -11,37 +11,23 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from redlatch.demo.masters import Masters
-from redlatch.demo.messages import Event, Face, Kind, Plan
-from redlatch.demo.process import BuyerProcess, Inbox
+from redlatch.demo.process import BuyerProcess, Event, Face, Inbox, Kind, Plan
+from redlatch.demo.progress import Display
 from redlatch.demo.shop import Shop
 
-# Seconds to wait for an event before the loop looks at the clock again.
 TICK = 0.02
 
 
-class DemoFailed(Exception):
-    """There is no result."""
+class DemoFailed(Exception): ...
 
 
 def count(number: int, what: str) -> str:
-    """Return a number with its noun in singular or plural."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-class Watcher(Protocol):
-    """Shows the sale while it runs."""
-
-    def happened(self, seconds: float, what: str) -> None:
-        """Show an event and its time in seconds since the start of the sale."""
-
-    def sold(self, count: int) -> None:
-        """Show the number of items sold so far."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +36,9 @@ class Order:
 
     Attributes:
         processes: the number of buyer processes; half run threads, half asyncio.
-        name: the name of the lock.
         ttl: seconds of a lease.
         patience: seconds after which a buyer gives up waiting for the lock.
-        longest_pause: the longest pause in seconds between two attempts of a waiting buyer.
+        longest_pause: seconds between two attempts of a waiting buyer.
     """
 
     stock: int
@@ -69,7 +54,6 @@ class Order:
         return max(1, self.stock * 2 // 5)
 
     def shares(self) -> list[tuple[int, ...]]:
-        """Return the numbers of the buyers of each process."""
         count = min(self.processes, self.buyers)
         return [tuple(range(first, self.buyers, count)) for first in range(count)]
 
@@ -79,12 +63,12 @@ class Tally:
     """The result of a sale.
 
     Attributes:
-        sold: the number of items sold, from the ledger.
-        left: the number of items left, from the stock file.
+        sold: from the ledger.
+        left: from the stock file.
         halted: the seconds in which no item was sold, because the holder of the lock was dead.
         impl: the implementation of the lock.
         lost_leases: how often a buyer was too slow and did not write.
-        unanswered: how often no quorum of masters answered a buyer in time, so that it tried again.
+        unanswered: how often no quorum answered a buyer in time, so that it tried again.
         waits: the length of each successful acquire in seconds.
         history: the events, with the seconds since the start.
     """
@@ -106,11 +90,9 @@ class Tally:
 
 
 class Sale:
-    """One sale.
+    """One sale; without masters it has no lock, and no process is killed.
 
-    Args:
-        masters: None for a sale without a lock, in which no process is killed.
-        undisturbed: a context in which no signal raises an exception. The sale starts and ends processes in it.
+    In the context `undisturbed`, no signal raises an exception: processes are started and ended there.
     """
 
     def __init__(
@@ -118,21 +100,20 @@ class Sale:
         order: Order,
         folder: Path,
         masters: Masters | None,
-        watcher: Watcher,
-        undisturbed: Callable[[], AbstractContextManager[None]] = nullcontext,
+        display: Display,
+        undisturbed: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._order = order
         self._folder = folder
         self._masters = masters
-        self._watcher = watcher
+        self._display = display
         self._undisturbed = undisturbed
         self._shop = Shop.open(folder, order.stock)
         self._inbox: Inbox = queue.SimpleQueue()
         self._processes: list[BuyerProcess] = []
-        # The number of processes whose buyers are not ready yet.
         self._waiting = 0
         self._began = 0.0
-        # The time at which the holder of the lock was killed; 0.0 before that, and when the sale continues.
+        # The time of the kill of the lock's holder, until an item is sold.
         self._halted = 0.0
         self._tally = Tally(order.stock)
 
@@ -226,13 +207,11 @@ class Sale:
             each.open_door()
 
     def _bought(self) -> None:
-        """Count a sold item. In a sale with a lock, kill a master when half the stock is sold."""
         self._tally.sold += 1
-        self._watcher.sold(self._tally.sold)
+        self._display.sold(self._tally.sold)
         if not self._masters:
             return
-        # Events of different processes may arrive in another order. An item that was sold before the kill does not end
-        # the halt.
+        # Events may arrive late: an item that was sold before the kill does not end the halt.
         if self._halted and self._tally.sold > self._order.stock - self._order.doomed_at:
             self._tally.halted = time.perf_counter() - self._halted
             self._tell(f"the sale goes on: the killed buyer's lease ran out after {self._tally.halted:.2f} s")
@@ -247,7 +226,6 @@ class Sale:
             self._masters.kill_one(self._tell)
 
     def _kill_holder(self, process: BuyerProcess) -> None:
-        """Kill the process, which waits for that inside its critical section, and start another one instead."""
         process.kill()
         self._halted = time.perf_counter()
         self._tell(f"buyer process {process.pid} killed (SIGKILL) while holding the lock")
@@ -260,7 +238,7 @@ class Sale:
     def _tell(self, what: str) -> None:
         seconds = self._clock()
         self._tally.history.append((seconds, what))
-        self._watcher.happened(seconds, what)
+        self._display.happened(seconds, what)
 
     def _clock(self) -> float:
         return time.perf_counter() - self._began

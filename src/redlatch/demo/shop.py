@@ -1,10 +1,8 @@
 """The shop: an unprotected stock, a ledger of the sales, and the purchase of one buyer.
 
-The stock is a number in a plain file. The ledger gets one line per sale through O_APPEND. No race can lose such a line,
-so the ledger is the reference for the stock.
-
-The two files stay consistent when a process is killed: it stops inside its critical section before it has written
-anything (`Doom`). From then on none of its buyers writes, and only then it asks to be killed.
+The ledger gets one line per sale through O_APPEND, which no race can lose, so it is the reference for the stock. Both
+files stay consistent when a process is killed: it stops before it has written anything (`Doom`), and only then asks to
+be killed.
 """
 
 from __future__ import annotations
@@ -14,19 +12,17 @@ import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from redlatch.demo.messages import Event, Kind
+from redlatch.demo.process import Event, Kind
 
-# Seconds between a buyer's read of the stock and its write. It is short, so that a sale ends soon, and long enough that
-# without a lock other buyers nearly always read the same number meanwhile.
+# Seconds between a buyer's read of the stock and its write: long enough that without a lock other buyers nearly always
+# read the same number meanwhile.
 THINKING = (0.002, 0.004)
 
-# The digits of the stock. One call overwrites a number of fixed width, so no reader sees half a number.
+# One call overwrites a number of fixed width, so no reader sees half a number.
 _WIDTH = 8
 
 
 class Shop:
-    """The files of one sale. Every process has its own Shop object for them."""
-
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
         self._stock = os.open(self._folder / "stock", os.O_RDWR)
@@ -34,7 +30,6 @@ class Shop:
 
     @classmethod
     def open(cls, folder: Path, stock: int) -> Shop:
-        """Create the folder with `stock` items and an empty ledger."""
         folder.mkdir()
         (folder / "stock").write_text(f"{stock:0{_WIDTH}d}\n")
         (folder / "ledger").touch()
@@ -64,12 +59,7 @@ class Shop:
 
 
 class Doom:
-    """Decides whether this process must be killed in the middle of the sale: one of its buyers holds the lock and is
-    the first to find `at` items left.
-
-    Args:
-        at: the number of items; 0 for never.
-    """
+    """Decides if this process must be killed: a buyer of it holds the lock and is the first to find `at` items left."""
 
     def __init__(self, shop: Shop, at: int) -> None:
         self._shop = shop
@@ -77,7 +67,6 @@ class Doom:
         self._sealed = False
 
     def seals(self, left: int, wait: float | None) -> bool:
-        """Return True if this buyer must stop here and never write; send the event DOOMED the first time."""
         if not self._sealed and self._at and left == self._at and self._shop.first("doomed"):
             self._sealed = True
             Event(Kind.DOOMED, wait).send()
@@ -91,10 +80,7 @@ def purchase(shop: Shop, buyer: int, doom: Doom, wait: float | None, check: Call
 
     Args:
         wait: the seconds that the acquire took, None without a lock.
-        check: raises if the lease is over; called right before the write.
-
-    Raises:
-        LockLost: `check` raised it; nothing was written.
+        check: raises LockLost if the lease is over; called right before the write.
     """
     left = shop.left()
     while doom.seals(left, wait):

@@ -5,9 +5,9 @@ The names are imported on first use, because Django imports this package before 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..lazy import load as _load
+from ..lazy import attributes as _attributes
 
 # `redlatch.django.atomic` is the function: if it were imported on first use, the module would replace it.
 from .atomic import atomic
@@ -15,14 +15,7 @@ from .atomic import atomic
 if TYPE_CHECKING:
     from .clients import get_async_client, get_client
 
-_HOMES = {"get_async_client": "clients", "get_client": "clients"}
-
 __all__ = ["atomic", "get_async_client", "get_client"]
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(_load(f".{_HOMES[name]}", __name__), name)
-        return value
+    __getattr__ = _attributes(__name__, {"get_async_client": ".clients", "get_client": ".clients"})

@@ -36,17 +36,16 @@ from ..wire.talk import seconds
 from . import conf
 from .clients import new_client
 
-# Seconds to wait for all masters. A new master votes after a handshake, so this is for slow networks.
+# Seconds to wait for all masters, on slow networks.
 CONNECT_TIMEOUT = 2.0
 
-# Seconds between two looks.
 PAUSE = 0.02
 
 TAG = "redlatch"
 
 
 class RedlatchConfig(AppConfig):  # type: ignore[misc]
-    """The app; Django finds it by the name ``redlatch.django``."""
+    """The app ``redlatch.django``."""
 
     name = "redlatch.django"
     label = "redlatch"
@@ -78,7 +77,6 @@ def check_settings(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
 
 
 def check_masters(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
-    """Return the problems with the masters of each alias, as a client finds them."""
     found: list[checks.CheckMessage] = []
     for alias in _aliases():
         try:

@@ -5,11 +5,9 @@ If the lock were released inside the transaction, the next holder could read dat
 
     acquire, BEGIN, body, check, COMMIT, the on_commit functions, release
 
-Inside another atomic block, the transaction and so the lock belong to that block. One of ours checks and releases all
-locks. For a plain one, `_Watch` replaces the methods of the connection object by which Django ends a transaction.
-
-In a `TestCase` the outermost transaction belongs to the test and is never committed. There the outermost block inside
-it counts as the transaction.
+Inside another atomic block, the transaction and so the lock belong to that block: one of ours, or a plain one
+(`_Watch`).
+In a `TestCase` the outermost block inside the test's transaction, which is never committed, counts as the transaction.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from ..transactions.held import Holdings, Outcome, check_kind
 
 AnyLock = TypeVar("AnyLock", Lock, MultiLock)
 
-# The attribute of a connection with the transaction that holds locks.
+# The attribute of a connection.
 _ATTRIBUTE = "_redlatch_transaction"
 
 
@@ -88,8 +86,7 @@ def atomic(
 def _joined(connection: Any, durable: bool) -> _Transaction | None:
     """Return the transaction that a new block joins, or None if the block is the outermost one.
 
-    Raises:
-        TransactionManagementError: the block would have to join one, and is durable; or it would not commit.
+    Raise TransactionManagementError if the block would have to join one and is durable, or if it would not commit.
     """
     from django.db.transaction import TransactionManagementError
 
@@ -118,7 +115,6 @@ class _Transaction:
 
     Attributes:
         committing: True once the locks were checked and COMMIT may have been sent.
-        committed: True once COMMIT has succeeded.
     """
 
     def __init__(self, connection: Any) -> None:
@@ -149,7 +145,6 @@ class _Transaction:
         return lock
 
     def find(self, lock: Any) -> Any:
-        """Return the lock that is already held on the same names, or None."""
         earlier = self.holdings.find(lock)
         return self._before.find(lock) if earlier is None and self._before is not None else earlier
 
@@ -157,14 +152,13 @@ class _Transaction:
         setattr(self.connection, _ATTRIBUTE, self)
         # In a TestCase, `captureOnCommitCallbacks` would count this function.
         if not self.connection.savepoint_ids:
-            # The function that is registered first runs first. Later ones may raise.
+            # The first function runs first, and later ones may raise.
             self.connection.on_commit(self._note_commit)
 
     def _note_commit(self) -> None:
         self.committed = True
 
     def before_commit(self) -> None:
-        """Check the locks at the end of the block, right before COMMIT."""
         # Otherwise the block rolls back anyway (`transaction.set_rollback`).
         if not self.connection.needs_rollback:
             self.check()
@@ -177,7 +171,7 @@ class _Transaction:
         self.holdings.check()
 
     def end(self, error: BaseException | None) -> None:
-        """Release all locks after the transaction. `error` is what the block or its COMMIT raised, or None."""
+        """Release all locks after the transaction. `error` is what the block or its COMMIT raised."""
         if getattr(self.connection, _ATTRIBUTE, None) is self:
             setattr(self.connection, _ATTRIBUTE, self._before)
         if self.committed or (self.committing and error is None):
@@ -188,7 +182,6 @@ class _Transaction:
             self.holdings.end(Outcome.ROLLED_BACK)
 
 
-# The methods of a connection by which Django ends a transaction.
 _ENDINGS = ("commit", "set_autocommit", "close")
 
 
@@ -196,12 +189,13 @@ class _Watch(_Transaction):
     """A transaction that a plain outermost block of Django ends.
 
     Django calls functions after a commit, but not after a rollback. So the methods of the connection object by which
-    the outermost block ends are replaced until it has ended:
+    the
+    outermost block ends are replaced until it has ended:
 
     * `commit` checks the locks first, and rolls back if one is not valid for long enough.
-    * `set_autocommit` is the last step of the outermost block, even after a rollback. It runs the `on_commit`
-      functions. The locks are released after it.
-    * `close` inside the block ends the transaction without a COMMIT. Then there is no last step.
+    * `set_autocommit` is the last step, even after a rollback, and runs the `on_commit` functions. Then the locks are
+      released.
+    * `close` inside the block ends the transaction without a COMMIT and without that step.
     """
 
     def __init__(self, connection: Any) -> None:
@@ -209,7 +203,6 @@ class _Watch(_Transaction):
         self._error: BaseException | None = None
         # True during the last step of the outermost block. The `on_commit` functions may have transactions themselves.
         self._ending = False
-        # Another library may have replaced the methods, too.
         self._replaced = {name: vars(connection)[name] for name in _ENDINGS if name in vars(connection)}
         self._former = {name: getattr(connection, name) for name in _ENDINGS}
         setattr(connection, _ATTRIBUTE, self)
@@ -260,7 +253,6 @@ class _Watch(_Transaction):
                 self._finish()
 
     def _finish(self) -> None:
-        """Restore the methods, and release all locks."""
         for name in _ENDINGS:
             if name in self._replaced:
                 setattr(self.connection, name, self._replaced[name])

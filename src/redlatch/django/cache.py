@@ -28,9 +28,9 @@ from . import conf
 from .clients import get_async_client, get_client
 from .locks import AsyncCacheLock, CacheLock
 
-# The servers of caches. Django makes a cache object, with its own connection pool, for each thread and for each request
-# under ASGI. Without these references the drop-in's client would end with the last pool, and connect again in the next
-# request.
+# The servers of caches, kept for the life of the process. Django makes a cache object, with its own connection pool,
+# for each thread and for each request under ASGI. The drop-in's client would end with the last pool, and connect again
+# in the next request.
 _servers: set[Any] = set()
 
 
@@ -157,7 +157,6 @@ def _own_lock(server: Any, name: str, timeout: float | None) -> Any:
 
 
 def _kept(server: Any) -> Any:
-    """Return the client, and keep its server for the life of the process."""
     home = home_of(server)
     if home is not None:
         _servers.add(home.server)

@@ -44,7 +44,7 @@ def get_async_client(alias: str = conf.DEFAULT_ALIAS) -> AsyncClient:
         alias: the alias. Default "default".
 
     Raises:
-        ImproperlyConfigured: the setting has no such alias, or an argument in it is invalid.
+        ImproperlyConfigured: as for `get_client`.
         RuntimeError: no event loop is running.
     """
     return _registry[0].async_client(alias, asyncio.get_running_loop())
@@ -60,7 +60,7 @@ def new_client(kind: Callable[..., AnyClient], alias: str) -> AnyClient:
 
 class Registry:
     def __init__(self) -> None:
-        # Re-entrant: a signal handler may ask for a client while its thread makes one.
+        # Re-entrant for signal handlers.
         self._one_at_a_time = threading.RLock()
         self._clients: dict[str, Client] = {}
         self._of_loops: dict[tuple[str, asyncio.AbstractEventLoop], AsyncClient] = {}
@@ -97,7 +97,6 @@ class Registry:
 
 
 def _abandon(client: AsyncClient) -> None:
-    """Close the connections of a client whose event loop cannot run its `close`."""
     client._driver.drop()
 
 

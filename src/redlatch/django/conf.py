@@ -9,9 +9,9 @@
         },
     }
 
-Like DATABASES and CACHES it has an entry for each alias. MASTERS and OPTIONS are the arguments of `redlatch.Client` and
-`redlatch.AsyncClient`. MASTERS may also be a function that returns them: Django's error reports show settings,
-including passwords in URLs, but not the results of functions.
+MASTERS and OPTIONS are the arguments of `redlatch.Client` and `redlatch.AsyncClient`. MASTERS may also be a function
+that
+returns them: Django's error reports show settings, but not the results of functions.
 """
 
 from __future__ import annotations
@@ -28,16 +28,11 @@ _KEYS = {"MASTERS", "OPTIONS"}
 
 
 def aliases() -> list[str]:
-    """Return the aliases in the setting; an empty list without the setting.
-
-    Raises:
-        ImproperlyConfigured: the setting is not a dictionary.
-    """
     return list(_setting())
 
 
 def arguments_of(alias: str) -> tuple[Any, dict[str, Any]]:
-    """Return the masters and the options of an alias, for a client.
+    """Return the masters and the options of an alias.
 
     Raises:
         ImproperlyConfigured: the setting has no such alias, or its entry is malformed.

@@ -31,17 +31,11 @@ _thread = of_threads()
 
 
 class _Record(Generic[AnyLock]):
-    """The redlatch lock that is acquired and not released."""
-
     lock: AnyLock | None = None
 
 
 class _Records(Generic[AnyLock]):
-    """The records of one lock object.
-
-    Args:
-        owner: returns the thread or task of the caller; None keeps one record for all.
-    """
+    """The redlatch locks of one lock object that are acquired: one for each `owner()`, or one for all."""
 
     def __init__(self, owner: Callable[[], object | None] | None) -> None:
         self._owner = owner
@@ -63,9 +57,6 @@ class _CacheLock(Generic[AnyLock]):
 
     Args:
         make: makes a redlatch lock; each acquire needs a new one.
-        timeout: the ttl in seconds; None is renewed.
-        sleep: has no effect.
-        blocking_timeout: seconds that `acquire` waits; None means no limit.
         thread_local: whether each thread or task has its own lock, which others cannot release.
         error_of: makes the error to raise if too many masters failed; None raises `QuorumUnavailable`.
     """
@@ -121,7 +112,6 @@ class _CacheLock(Generic[AnyLock]):
 
     @contextmanager
     def _errors_of(self, what: str) -> Iterator[None]:
-        """Raise redis-py's errors instead of redlatch's."""
         try:
             yield
         except QuorumUnavailable as error:
@@ -160,7 +150,7 @@ class CacheLock(_CacheLock[Lock]):
                 if won:
                     record.lock = lock
             except BaseException as struck:
-                # An interrupt before the last line would leave a lock that cannot be released.
+                # An interrupt may come before the last line.
                 let_go(lock, struck)
                 raise
         return won
@@ -243,18 +233,7 @@ class AsyncCacheLock(_CacheLock[AsyncLock]):
 
     @coroutine_function
     def acquire(self, blocking: bool | None = None, blocking_timeout: float | None = None) -> Coroutine[Any, Any, bool]:
-        """Acquire the lock.
-
-        Args:
-            blocking, blocking_timeout: None means those of the lock.
-
-        Returns:
-            True if the lock was acquired.
-
-        Raises:
-            QuorumUnavailable: too many masters failed.
-            ConfigurationError: the timeout cannot work, for example because it is above the guard's `max_ttl`.
-        """
+        """Acquire the lock; the arguments, the result and the errors are those of `CacheLock.acquire`."""
         return self._acquire(self._records.mine(), self._seconds_to_wait(blocking, blocking_timeout))
 
     @named("AsyncCacheLock.acquire")
@@ -268,13 +247,7 @@ class AsyncCacheLock(_CacheLock[AsyncLock]):
 
     @coroutine_function
     def release(self) -> Coroutine[Any, Any, None]:
-        """Release the lock. A cancelled release is still sent.
-
-        Raises:
-            LockError: it was not acquired.
-            LockNotOwnedError: it was lost.
-            QuorumUnavailable: too many masters failed. Their keys expire.
-        """
+        """Release the lock; errors as for `CacheLock.release`. A cancelled release is still sent."""
         return self._release(self._records.mine())
 
     @named("AsyncCacheLock.release")
@@ -288,17 +261,7 @@ class AsyncCacheLock(_CacheLock[AsyncLock]):
 
     @coroutine_function
     def extend(self, additional_time: float, replace_ttl: bool = False) -> Coroutine[Any, Any, Literal[True]]:
-        """Extend the lock.
-
-        Args:
-            additional_time: seconds to add to the time left.
-            replace_ttl: if True, the lock lives for these seconds from now instead. Default False.
-
-        Raises:
-            LockError: the lock was not acquired, or has no timeout.
-            LockNotOwnedError: it was lost.
-            QuorumUnavailable: too many masters failed.
-        """
+        """Extend the lock; the arguments and the errors are those of `CacheLock.extend`."""
         return self._extend("extend", self._records.mine(), additional_time, replace_ttl)
 
     @coroutine_function

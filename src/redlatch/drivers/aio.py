@@ -43,9 +43,8 @@ from ..quorum.waiting.queues import QueueEntry
 from ..votes.ballot import Ballot, last_open
 from ..votes.commands import Command
 from ..votes.units import MILLISECOND, SECOND, UNBOUNDED
-from .base import BaseDriver, answer_of
-from .deadlines import Deadlines
-from .light_future import LightFuture, new_light_future
+from .base import BaseDriver
+from .task_futures import Deadlines, LightFuture, new_light_future
 
 # This many commands leave at once, instead of at the end of this turn of the loop. So the masters can begin.
 MANY = 64
@@ -108,7 +107,7 @@ class Driver(BaseDriver):
     def forget(self) -> None:
         """Make the loop stop keeping this driver alive; called by the garbage collector, in any thread."""
         self._forgotten = True
-        if self._loop is None or self._standing.closed or self._standing.forked:
+        if self._loop is None or self._lifecycle.closed or self._lifecycle.forked:
             return
         try:
             self._loop.call_soon_threadsafe(self._let_loose)
@@ -118,7 +117,7 @@ class Driver(BaseDriver):
 
     def _let_loose(self) -> None:
         """Replace the loop's callbacks by weak ones, and cancel timers that no call needs."""
-        if self._standing.closed:
+        if self._lifecycle.closed:
             return
         for link in self._fleet.links:
             if link.up:
@@ -141,7 +140,7 @@ class Driver(BaseDriver):
         """
         called = self.queues.called
         try:
-            if get_running_loop() is not self.home or not self._standing.usable:
+            if get_running_loop() is not self.home or not self._lifecycle.usable:
                 await self.connect()
             checked = True
             for effect in steps:
@@ -151,7 +150,7 @@ class Driver(BaseDriver):
                     continue
                 if called:
                     self.wake_called()
-                if not (checked or self._standing.usable):
+                if not (checked or self._lifecycle.usable):
                     self._connections.check()
                 # Others run while this call waits.
                 checked = False
@@ -164,7 +163,7 @@ class Driver(BaseDriver):
                     await self._wait(effect)
             if called:
                 self.wake_called()
-            return answer_of(steps)
+            return self._answer_of(steps)
         except BaseException as error:
             # Not in a function of its own, because a second interrupt may come before that function's `try`.
             try:
@@ -175,6 +174,12 @@ class Driver(BaseDriver):
                 raise
             raise
 
+    def _answer_of(self, steps: Steps) -> Any:
+        if not isinstance(steps, Call):
+            return None
+        call: Call = steps
+        return call.end()
+
     def _note_silence(self, ballot: Ballot) -> None:
         """Record which masters have not answered, if a ballot was not decided in time."""
         if not ballot.decided:
@@ -184,7 +189,7 @@ class Driver(BaseDriver):
         """Perform an effect that waits for anything but the votes on one ballot."""
         if isinstance(effect, list):
             await self._await_all(effect)
-            if not self._standing.usable and effect[0].command.undo() is not None:
+            if not self._lifecycle.usable and effect[0].command.undo() is not None:
                 # A client that closes has undone them.
                 self._connections.check()
         elif isinstance(effect, QueueEntry):
@@ -192,7 +197,7 @@ class Driver(BaseDriver):
             self._attend_by(now + LONGEST_NS, now)
             effect.waiter = future = self._future(effect.until_ns)
             await future
-            if not self._standing.usable:
+            if not self._lifecycle.usable:
                 self._connections.check()
         else:
             await self._pause(max(0, effect.until_ns - self._clock.now()) / SECOND)
@@ -258,7 +263,7 @@ class Driver(BaseDriver):
         if self._fleet is None:
             return
         self._send([self._fleet.ballot_of(command) for command in commands])
-        if not (self._standing.forked or self._fleet.torn):
+        if not (self._lifecycle.forked or self._fleet.torn):
             self._flush()
 
     def _send(self, ballots: list[Ballot]) -> None:
@@ -273,7 +278,7 @@ class Driver(BaseDriver):
             self._submit(ballots)
 
     def _submit(self, ballots: list[Ballot]) -> None:
-        if self._standing.closed or self._standing.forked:
+        if self._lifecycle.closed or self._lifecycle.forked:
             return
         for ballot in ballots:
             self._fleet.submit(ballot)
@@ -293,9 +298,9 @@ class Driver(BaseDriver):
         Raises:
             WrongLoop: the client was used in another event loop.
         """
-        if self._standing.closing:
+        if self._lifecycle.closing:
             return
-        if self._fleet is None or self._standing.forked:
+        if self._fleet is None or self._lifecycle.forked:
             self._connections.close()
             return
         if self._loop is not get_running_loop():
@@ -353,7 +358,7 @@ class Driver(BaseDriver):
 
     def await_answers(self, until_ns: int) -> None:
         """Wait for the answers to releases when the interpreter ends and no loop runs any more."""
-        if self._standing.usable and self._loop is not None and not self._loop.is_running():
+        if self._lifecycle.usable and self._loop is not None and not self._loop.is_running():
             self._fleet.await_answers(until_ns)
             self._connections.notify_lost()
 
@@ -406,7 +411,7 @@ class Driver(BaseDriver):
         place = len(ballots)
         while (place := last_open(ballots, place, late_ns)) >= 0:
             # Closed meanwhile, so no reply would wake this task.
-            if not self._standing.usable:
+            if not self._lifecycle.usable:
                 break
             ballot = ballots[place]
             ballot.waiter = future = self._future(ballot.until_ns)
@@ -443,9 +448,9 @@ class Driver(BaseDriver):
         """Send the staged bytes; watch the sockets that did not take all of them."""
         self._flushing = False
         fleet = self._fleet
-        if self._standing.closed:
+        if self._lifecycle.closed:
             return
-        if self._standing.undialled:
+        if self._lifecycle.undialled:
             self._connections.dial_again()
         fleet.flush()
         if fleet.decided or fleet.fallen:
@@ -653,7 +658,7 @@ class Driver(BaseDriver):
         if self._forgotten and not self.queues.by_key:
             # No waiters, and no references to our locks.
             pass
-        elif self._loop is not None and not (self._standing.forked or self._loop.is_closed()):
+        elif self._loop is not None and not (self._lifecycle.forked or self._loop.is_closed()):
             # The loop's clock is read first. After a pause between the two readings the call comes early, never late.
             when = self._loop.time() + max(0, due_ns - self._clock.now()) / SECOND
             timer = self._loop.call_at(when, self._attend)
@@ -685,7 +690,7 @@ class Driver(BaseDriver):
     def _attend_to(self, terms: list[Term], now: int) -> None:
         """Renew locks, call waiters whose turn has come, and set the timer for what is due next."""
         # Locks that are still held run out, and their loss is reported.
-        if not self._standing.usable:
+        if not self._lifecycle.usable:
             self.schedule.conclude(terms, {}, LockError("the client cannot be used"))
             next_ns = self.schedule.next_ns(now)
             if next_ns:
@@ -725,17 +730,17 @@ class Driver(BaseDriver):
         """Take what a dialling thread or a listener delivers, in that thread, to the loop."""
         self._arrivals.append((index, outcome))
         try:
-            if self._loop is not None and not self._standing.closed:
+            if self._loop is not None and not self._lifecycle.closed:
                 self._loop.call_soon_threadsafe(self._arrive)
         except RuntimeError:
             # The loop is closed, and with it this client.
             self._connections.close()
         # Checked after `append`: either this thread sees `closed`, or `close` sees the outcome.
-        if self._standing.closed:
+        if self._lifecycle.closed:
             reject(outcome)
 
     def _arrive(self) -> None:
-        if self._standing.closed:
+        if self._lifecycle.closed:
             return
         try:
             # Taken off when it is done, so that an interrupt loses none.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from redlatch.drivers.arrivals import MakeDialler, MakeGuard, weakly
 from redlatch.drivers.connections import Connections
 from redlatch.drivers.handover import MovingConnections
@@ -14,10 +12,9 @@ from redlatch.masters.master import Master
 from redlatch.quorum.upkeep_schedule import UpkeepSchedule
 
 from ..quorum.calls import Calls
-from ..quorum.effects import Call, Steps
 from ..votes.commands import Command
 from ..wire.engine import Fleet
-from .standing import Standing
+from .lifecycle import Lifecycle
 
 
 class BaseDriver:
@@ -43,7 +40,7 @@ class BaseDriver:
         self._clock = quorum.clock
         self.queues = quorum.queues
         deliver = weakly(self)
-        self._standing = standing = Standing()
+        self._lifecycle = lifecycle = Lifecycle()
         if successor is None:
             self._connections = Connections(
                 masters,
@@ -55,14 +52,14 @@ class BaseDriver:
                 dialler,
                 guard,
                 quorum.doubts,
-                standing,
+                lifecycle,
             )
         else:
             self._connections = MovingConnections(
-                masters, quorum, Fleet, deliver, tracking, dialler, guard, successor, standing
+                masters, quorum, Fleet, deliver, tracking, dialler, guard, successor, lifecycle
             )
         self.schedule = UpkeepSchedule(quorum)
-        self.status = Status(quorum, self._connections, standing)
+        self.status = Status(quorum, self._connections, lifecycle)
         self.held_locks = HeldLocks(quorum)
 
     def send(self, commands: list[Command]) -> None:
@@ -72,8 +69,3 @@ class BaseDriver:
     def wake_called(self) -> None:
         """Wake callers whose queue entry was called, and callers that watch a key that has changed."""
         raise NotImplementedError
-
-
-def answer_of(steps: Steps) -> Any:
-    """Return the answer of steps that have ended without one."""
-    return steps.end() if isinstance(steps, Call) else None

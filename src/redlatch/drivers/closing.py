@@ -49,7 +49,7 @@ class Closing:
         self._watchers = watchers
         self._queues = queues
         self._connections = connections
-        self._standing = connections.standing
+        self._lifecycle = connections.lifecycle
         self._background = background
         self._clock = clock
         self._schedule = schedule
@@ -74,7 +74,7 @@ class Closing:
         self._drain_ns = DRAIN_NS if drain_ns is None else drain_ns
         if self._leader.has_role():
             # The outer call closes it.
-            if self._standing.closing and nested():
+            if self._lifecycle.closing and nested():
                 return
             self._leader.refuse_nested()
         # If what follows is interrupted.
@@ -82,7 +82,7 @@ class Closing:
         try:
             self._connections.retire()
             self._watchers.notify()
-            if self._leader.fleet is not None and not self._standing.forked:
+            if self._leader.fleet is not None and not self._lifecycle.forked:
                 if release:
                     self._release_held()
                 drain_ns = self._await_role()
@@ -93,7 +93,7 @@ class Closing:
                 # An interrupt.
                 self._hang_up(0)
                 raise
-        if self._leader.fleet is not None and not self._standing.forked:
+        if self._leader.fleet is not None and not self._lifecycle.forked:
             self._connections.notify_lost()
 
     def _release_held(self) -> None:
@@ -118,7 +118,7 @@ class Closing:
     def _hang_up(self, drain_ns: int) -> None:
         """Close the connections, or have the background thread do it if another one leads. May be repeated."""
         self._connections.retire()
-        if self._leader.fleet is None or self._standing.forked:
+        if self._leader.fleet is None or self._lifecycle.forked:
             self._connections.close()
             # It may be started by a thread that is connecting, and ends then.
             self._background.read_later()
@@ -155,7 +155,7 @@ class Closing:
         leader = self._leader
         try:
             # An earlier call closed them, and was interrupted after that.
-            if self._standing.closed:
+            if self._lifecycle.closed:
                 return
             # Once more, because an interrupt may have struck before.
             if self._releases:
@@ -212,7 +212,7 @@ class Closing:
 
     def close_late(self) -> None:
         """Close the connections that `close` left open; while another thread leads, wake it and try again later."""
-        if not self.overdue or self._standing.closed:
+        if not self.overdue or self._lifecycle.closed:
             return
         if self._leader.take_role():
             self._disconnect(self._drain_ns)
@@ -227,7 +227,7 @@ class Closing:
         if leader.fleet is None:
             return
         # Otherwise a daemon thread reads.
-        if self._standing.usable and leader.take_role():
+        if self._lifecycle.usable and leader.take_role():
             try:
                 leader.take_all()
                 leader.fleet.await_answers(until_ns)

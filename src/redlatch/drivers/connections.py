@@ -19,12 +19,12 @@ from ..votes.units import SECOND, Clock
 from ..wire.connect import LONGEST_PAUSE, Connection, Dialler
 from ..wire.switches import Switch
 from .arrivals import DIAL_TIMEOUT, Arrival, Backoff, Deliver, MakeDialler, MakeFleet, MakeGuard, Outcome
-from .belongings import Belongings
+from .lifecycle import Lifecycle
 from .lifetime import disown_at_fork
 from .master_health import causes_of, health_of_all
 from .master_log import MOST_SHOWN, MasterLog, report_set_back
 from .refusals import refuse_list, refuse_twin, twin_of
-from .standing import Standing
+from .resources import Resources
 from .status import stats_of_masters
 from .switches import Switches
 from .upkeep import report_lost_releases
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("redlatch")
 
 
-class Connections(Belongings):
+class Connections(Resources):
     """One client's masters: which are connected, which are dialled, and what is wrong with the list.
 
     Only one thread may call it at a time: the leader, or the thread of the event loop. `deliver` is the exception: the
@@ -50,7 +50,7 @@ class Connections(Belongings):
         dialler: makes the dialler.
         guard: makes the guard's `Admissions` from a callback for clocks that were set back; None lets all masters vote.
         doubts: to which the times are added before which votes are void.
-        standing: says whether the client may be used.
+        lifecycle: says whether the client may be used.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class Connections(Belongings):
         dialler: MakeDialler = Dialler,
         guard: MakeGuard | None = None,
         doubts: Doubts | None = None,
-        standing: Standing | None = None,
+        lifecycle: Lifecycle | None = None,
     ) -> None:
-        super().__init__(clock, standing)
+        super().__init__(clock, lifecycle)
         self.quorum = quorum
         self.room = 0  # for how many masters the fleet must have room at least
         self.untried = set(range(len(masters)))  # masters whose first dialling has no outcome yet
@@ -100,7 +100,7 @@ class Connections(Belongings):
     def _dial(self, index: int, pause: float = 0.0) -> None:
         self._tried.discard(index)
         handshake = None if self._guard is None else self._guard.handshake(index)
-        self.standing.undialled[index] = self._clock.now() + SECOND  # it stays due until the thread runs
+        self.lifecycle.undialled[index] = self._clock.now() + SECOND  # it stays due until the thread runs
         try:
             self._switches.listen(index)
             self._dialler.start(index, pause, handshake)
@@ -108,16 +108,16 @@ class Connections(Belongings):
             self._tried.add(index)
             self._note_outcome(index, error)
         else:
-            self.standing.undialled.pop(index, None)
+            self.lifecycle.undialled.pop(index, None)
 
     def dial_again(self) -> None:
         """Dial masters again that are due: no thread could start, its start was interrupted, or they were left."""
-        for index, due_ns in list(self.standing.undialled.items()):
+        for index, due_ns in list(self.lifecycle.undialled.items()):
             link = self.fleet.links[index] if due_ns <= self._clock.now() and index < len(self._masters) else None
             if link is not None and not link.up:
                 self._dial(index)
             elif link is not None:
-                self.standing.undialled.pop(index, None)
+                self.lifecycle.undialled.pop(index, None)
                 if not self._votes(link):
                     self.fleet.drop(index, link.cause)
 
@@ -127,7 +127,7 @@ class Connections(Belongings):
 
     def is_complete(self) -> bool:
         """Return whether every master has been tried, or the client closes."""
-        return not self.untried or self.standing.closing
+        return not self.untried or self.lifecycle.closing
 
     def check(self) -> None:
         """Raise an error if this client cannot be used here.
@@ -137,9 +137,9 @@ class Connections(Belongings):
             ClientClosed: the client is closed.
             ConfigurationError: a master is a replica, or is twice in the list.
         """
-        if self.standing.forked:
+        if self.lifecycle.forked:
             raise ClientForked("client: it was connected before this process was forked; make a Client in the child")
-        if self.standing.closing:
+        if self.lifecycle.closing:
             raise ClientClosed("client: it is closed")
         for error in self._misconfigured.values():
             raise type(error)(*error.args)  # a new one: the kept one would keep the frames of all its callers
@@ -153,12 +153,12 @@ class Connections(Belongings):
             refused = str(error)
         links = None if self.fleet is None else self.fleet.links
         guarded = None if self._guard is None else self._guard.masters
-        unused = self.standing.closing or self.standing.forked
+        unused = self.lifecycle.closing or self.lifecycle.forked
         return health_of_all(self._masters, links, guarded, self.quorum, refused, unused, held, now_ns)
 
     def stats(self) -> tuple[MasterStats, ...]:
         """Return the figures of the masters, without I/O; none before the client connects and after its end."""
-        if self.fleet is None or self.standing.closing or self.standing.forked:
+        if self.fleet is None or self.lifecycle.closing or self.lifecycle.forked:
             return ()
         return stats_of_masters(self.health(), None if self._guard is None else self._guard.masters)
 
@@ -244,7 +244,7 @@ class Connections(Belongings):
     def _admit(self, index: int, connection: Connection, reports: list[HandshakeReport | None]) -> None:
         """Adopt a connection, close it and have another one made, or let it wait."""
         twin = self._twin(index, connection.traits.run_id)
-        if self.standing.closed or self.fleet.links[index].up or connection.sock.fileno() < 0 or twin is not None:
+        if self.lifecycle.closed or self.fleet.links[index].up or connection.sock.fileno() < 0 or twin is not None:
             self._waiting.pop(index, None)
             self._note_outcome(index, connection)  # closes it
             return
@@ -280,7 +280,7 @@ class Connections(Belongings):
         self.fleet.adopt(index, connection.sock, connection.traits, connection.traits.dialect)
         self._switches.adopt(index, connection)
         self.fleet.links[index].cause = admission.cause
-        self.standing.undialled[index] = self._clock.now() + SECOND
+        self.lifecycle.undialled[index] = self._clock.now() + SECOND
         if admission.kept:
             self._doubts.clear(index)
         self._log.report_unusable(index, admission.cause, self._connected(), len(self.untried) > 1)
@@ -294,7 +294,7 @@ class Connections(Belongings):
     def _place(self, index: int, outcome: Outcome) -> None:
         first = index in self.untried
         if isinstance(outcome, Connection):
-            if self.standing.closed or self.fleet.links[index].up:  # it was dialled twice, after an interrupt
+            if self.lifecycle.closed or self.fleet.links[index].up:  # it was dialled twice, after an interrupt
                 outcome.sock.close()
                 return
             if outcome.sock.fileno() < 0:  # an interrupt struck while it was adopted, and its socket is gone
@@ -308,7 +308,7 @@ class Connections(Belongings):
             outcome = refuse_twin(index, twin, self._masters)
         if first and isinstance(outcome, MasterRefused) and not isinstance(outcome, MasterQuarantined):
             self._misconfigured[index] = refuse_list(index, outcome, self._masters)
-            self.standing.usable = False
+            self.lifecycle.usable = False
         self._log.report_unusable(index, outcome, self._connected(), len(self.untried) > 1)
         if not self.fleet.links[index].up:
             self.fleet.fail(index, outcome)
@@ -327,7 +327,7 @@ class Connections(Belongings):
         self._switches.adopt(index, connection)
         self._log.report_back(index, self._connected())
         if self._misconfigured.pop(index, None) is not None:  # the configuration is right now
-            self.standing.usable = not (self.standing.closing or self.standing.forked or self._misconfigured)
+            self.lifecycle.usable = not (self.lifecycle.closing or self.lifecycle.forked or self._misconfigured)
 
     def _connected(self) -> int:
         return sum([self._votes(link) for link in self.fleet.links])

@@ -32,7 +32,7 @@ class Followers:
         self._leader = leader
         self._chain = chain
         self._connections = connections
-        self._standing = connections.standing
+        self._lifecycle = connections.lifecycle
         self._background = background
         self._clock = clock
 
@@ -79,7 +79,7 @@ class Followers:
         entry.waiter = sleeper = Sleeper()
         self._background.attend_by(self._clock.now() + LONGEST_NS)
         try:
-            while not entry.decided and self._standing.usable:
+            while not entry.decided and self._lifecycle.usable:
                 left = entry.until_ns - self._clock.now()
                 if left <= 0:
                     break
@@ -87,7 +87,7 @@ class Followers:
         except BaseException:
             self._withdraw(sleeper)
             raise
-        if not self._standing.usable:
+        if not self._lifecycle.usable:
             self._connections.check()
 
     def wait_for(self, ballot: Ballot, sleeper: Sleeper) -> None:
@@ -103,7 +103,7 @@ class Followers:
 
     def _sleep_or_lead(self, ballot: Ballot, sleeper: Sleeper) -> None:
         last_look = False
-        while not ballot.decided and self._standing.usable:
+        while not ballot.decided and self._lifecycle.usable:
             self._leader.sleepers.append(sleeper)
             if self._leader.lead(ballot, None):
                 return

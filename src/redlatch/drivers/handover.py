@@ -22,8 +22,8 @@ from ..votes.units import MILLISECOND, SECOND, UNBOUNDED, Clock, quorum_of
 from ..wire.connect import Connection
 from .arrivals import DIAL_TIMEOUT, Arrival, Deliver, MakeDialler, MakeFleet, MakeGuard, reject
 from .connections import Connections
+from .lifecycle import Lifecycle
 from .master_log import MasterLog, report_set_back
-from .standing import Standing
 from .switches import Switches
 
 logger = logging.getLogger("redlatch")
@@ -134,7 +134,7 @@ class MovingConnections(Connections):
         dialler: MakeDialler,
         guard: MakeGuard | None,
         successor: Successor,
-        standing: Standing | None = None,
+        lifecycle: Lifecycle | None = None,
     ) -> None:
         super().__init__(
             masters,
@@ -146,14 +146,14 @@ class MovingConnections(Connections):
             dialler,
             guard,
             quorum.doubts,
-            standing,
+            lifecycle,
         )
         self.room = len(successor.masters)
         self._quorum = quorum
         # The index that the first master has in `arrive`.
         self._base = 0
         # A bound method would keep this object alive.
-        postpone = partial(_postpone, self.standing.undialled, self._clock)
+        postpone = partial(_postpone, self.lifecycle.undialled, self._clock)
         self._probe: SuccessorProbe | None = SuccessorProbe(successor, deliver, dialler, postpone)
         later = offset(deliver, 2 * STRIDE)
         self._make_new_dialler = partial(dialler, successor.masters, DIAL_TIMEOUT, later, later, tracking)
@@ -167,8 +167,8 @@ class MovingConnections(Connections):
 
     def dial_again(self) -> None:
         """Dial masters again for which no thread could start a second ago, and look at the new masters."""
-        if self.standing.undialled.get(STRIDE, UNBOUNDED) <= self._clock.now():
-            del self.standing.undialled[STRIDE]
+        if self.lifecycle.undialled.get(STRIDE, UNBOUNDED) <= self._clock.now():
+            del self.lifecycle.undialled[STRIDE]
             if self._probe is not None:
                 self._probe.start()
         super().dial_again()
@@ -228,8 +228,8 @@ class MovingConnections(Connections):
         self._masters, self._guard = masters, guard(partial(report_set_back, masters))
         self._log = self._new_log
         self.untried, self._tried, self._dialled = set(range(len(masters))), set(), []
-        self.standing.undialled, self._misconfigured = {}, {}
-        self.standing.usable = not (self.standing.closing or self.standing.forked)
+        self.lifecycle.undialled, self._misconfigured = {}, {}
+        self.lifecycle.usable = not (self.lifecycle.closing or self.lifecycle.forked)
         self._dialler, self._switches = self._make_new_dialler(), self._make_new_switches()
         self._base = 2 * STRIDE
         super().start()

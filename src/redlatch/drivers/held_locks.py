@@ -59,8 +59,9 @@ class HeldLocks:
         for hold in self._quorum.queues.held():
             hold.lose(self._quorum.released_ns)
             lease, before = hold.lease, self._released.get(hold)
-            if before is None or before[0] is not lease.token:
-                new[hold] = lease.token, self._quorum.ballot(hold.kind.releasing(hold.key, lease))
+            release = hold.kind.releasing(hold.key, lease)
+            if release is not None and (before is None or before[0] is not lease.token):
+                new[hold] = lease.token, self._quorum.ballot(release)
         if new:
             send([ballot for _, ballot in new.values()])
             self._released.update(new)

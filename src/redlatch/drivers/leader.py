@@ -75,7 +75,7 @@ class Leader:
         gil_patience_ns: int,
     ) -> None:
         self._connections = connections
-        self._standing = connections.standing
+        self._lifecycle = connections.lifecycle
         self._queues = queues
         self._clock = quorum.clock
         self._chain = chain
@@ -127,7 +127,7 @@ class Leader:
 
     def send(self, ballots: list[Ballot]) -> None:
         """Send the commands of ballots without waiting for votes."""
-        if self._standing.closed or self._standing.forked:
+        if self._lifecycle.closed or self._lifecycle.forked:
             return
         self.inbox.extend(ballots)
         # Inside a call of the same thread, the outer call sends it.
@@ -156,7 +156,7 @@ class Leader:
     # --- the work of the leader --------------------------------------------------------------------
 
     def _drive(self, ballot: Ballot, fresh: Ballot | None) -> None:
-        if not self._standing.usable:  # closed since the caller looked: there are no sockets any more
+        if not self._lifecycle.usable:  # closed since the caller looked: there are no sockets any more
             return
         if self._chain.next_asleep() is not None:
             self._chain.rest()
@@ -172,7 +172,7 @@ class Leader:
                 return
             left = ballot.until_ns - self._clock.now()
             self.await_replies(left)
-            if ballot.decided or left <= 0 or not self._standing.usable:
+            if ballot.decided or left <= 0 or not self._lifecycle.usable:
                 return
 
     def await_replies(self, timeout_ns: int) -> None:
@@ -218,7 +218,7 @@ class Leader:
                 self._background.attend_soon()
             self._watchers.notify()
             self._arrivals.popleft()
-        if self._standing.undialled:
+        if self._lifecycle.undialled:
             self._connections.dial_again()
         while inbox:
             ballot = inbox[0]
@@ -228,7 +228,7 @@ class Leader:
                 inbox.popleft()
             else:
                 inbox.popleft()
-                if not self._standing.closing:  # else no call would undo it
+                if not self._lifecycle.closing:  # else no call would undo it
                     fleet.submit(ballot)
             self._taken = None
         fleet.flush()
@@ -304,9 +304,9 @@ class Leader:
 
     def read_late_replies(self) -> None:
         """Count the replies that came while no thread was in a call. A refused client reads, too: the reason may go."""
-        me, standing = this_thread(), self._standing
+        me, lifecycle = this_thread(), self._lifecycle
         try:
-            if not (standing.closing or standing.forked) and self.role.setdefault(ROLE, me) == me:
+            if not (lifecycle.closing or lifecycle.forked) and self.role.setdefault(ROLE, me) == me:
                 self.take_all()
                 self.polling = True
                 self.await_replies(0)

@@ -23,32 +23,32 @@ class Status:
         quorum: the client's; the others are the parts of its driver.
     """
 
-    def __init__(self, quorum: Any, connections: Any, standing: Any) -> None:
+    def __init__(self, quorum: Any, connections: Any, lifecycle: Any) -> None:
         self._quorum = quorum
         self._connections = connections
-        self._standing = standing
+        self._lifecycle = lifecycle
 
     @property
     def usable(self) -> bool:
         """True if a call may begin."""
-        return bool(self._standing.usable)
+        return bool(self._lifecycle.usable)
 
     @property
     def forked(self) -> bool:
         """True if this is a child of the process that the client was connected in."""
-        return bool(self._standing.forked)
+        return bool(self._lifecycle.forked)
 
     @property
     def state(self) -> str:
         """The state of the client, in a few words for its repr."""
-        standing, fleet = self._standing, self._connections.fleet
-        if standing.closing:
+        lifecycle, fleet = self._lifecycle, self._connections.fleet
+        if lifecycle.closing:
             return "closed"
-        if standing.forked:
+        if lifecycle.forked:
             return "of the parent process"
         if fleet is None:
             return "not connected"
-        if not standing.usable:
+        if not lifecycle.usable:
             return "misconfigured"
         return f"{sum([link.up for link in fleet.links])} of {self._quorum.size} connected"
 

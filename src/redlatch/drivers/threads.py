@@ -37,7 +37,7 @@ from ..quorum.waiting.queues import QueueEntry
 from ..votes.ballot import Ballot
 from ..votes.commands import Command
 from ..votes.units import SECOND
-from .base import BaseDriver, answer_of
+from .base import BaseDriver
 from .followers import Followers
 from .leader import Leader
 from .wake_chain import WakeChain, Watchers
@@ -83,7 +83,7 @@ class Driver(BaseDriver):
         try:
             if not self._connected:
                 self.connect()
-            elif not self._standing.usable:
+            elif not self._lifecycle.usable:
                 self._connections.check()
             return self._perform(steps)
         except BaseException as error:
@@ -112,7 +112,7 @@ class Driver(BaseDriver):
                 continue
             if called:
                 self._leader.wake_called()
-            if not self._standing.usable:
+            if not self._lifecycle.usable:
                 self._connections.check()
             if isinstance(effect, Ballot):
                 self._followers.ask(effect)
@@ -126,7 +126,10 @@ class Driver(BaseDriver):
                 self._watchers.wait(self._connections.is_closing, effect.until_ns)
         if called:
             self._leader.wake_called()
-        return answer_of(steps)
+        if not isinstance(steps, Call):
+            return None
+        call: Call = steps
+        return call.end()
 
     def connect(self, all_of_them: bool = False) -> None:
         """Dial every master. Wait until a quorum is connected, and a moment longer for the others.
@@ -147,12 +150,12 @@ class Driver(BaseDriver):
                 # Last: after an interrupt before this, all of it is done again.
                 self._leader.fleet = fleet
                 # `close` ran meanwhile and found no fleet to close.
-                if self._standing.closed:
+                if self._lifecycle.closed:
                     self._connections.close()
         if not self._connections.all_dialled():
             self._connections.arrivals.append((0, None))
             # A signal handler or a finalizer inside a call of this thread: that call takes the arrival.
-            if not (self._leader.has_role() or self._standing.closed):
+            if not (self._leader.has_role() or self._lifecycle.closed):
                 self._leader.serve()
             self._connections.raise_failure()
         wait = 2 * DIAL_TIMEOUT if all_of_them else GRACE
@@ -188,7 +191,7 @@ class Driver(BaseDriver):
     @property
     def closed(self) -> bool:
         """True if the sockets are closed."""
-        return self._standing.closed
+        return self._lifecycle.closed
 
     def read_late_replies(self) -> None:
         """Count the replies that came while no thread was in a call; for the background thread.
@@ -211,7 +214,7 @@ class Driver(BaseDriver):
 
     def sockets(self) -> list[int]:
         """Return the descriptors of the connections if keys of held locks are watched; for the push reader."""
-        if self._standing.closed or not self.schedule.keys.watching():
+        if self._lifecycle.closed or not self.schedule.keys.watching():
             return []
         fleet = self._leader.fleet
         return [fleet.wires.fileno(link.index) for link in fleet.links if link.up]
@@ -221,7 +224,7 @@ class Driver(BaseDriver):
 
         Longer waits are left to threads of their own: the loss of another lock may be due meanwhile.
         """
-        if self._standing.forked:
+        if self._lifecycle.forked:
             return None
         now = self._clock.now()
         terms = self.schedule.due(now)
@@ -237,7 +240,7 @@ class Driver(BaseDriver):
     def _attend(self, terms: list[Term], now: int) -> float | None:
         """Renew what is due, and look after the waiters."""
         # Locks that are still held run out, and their loss is reported.
-        if not self._standing.usable:
+        if not self._lifecycle.usable:
             self.schedule.conclude(terms, {}, LockError("the client cannot be used"))
             next_ns = self.schedule.next_ns(now)
             # Otherwise the background thread sets it.
@@ -277,7 +280,7 @@ class Driver(BaseDriver):
     def deliver(self, index: int, outcome: Arrival) -> None:
         """Take what a dialling thread or a listener delivers, in that thread."""
         self._connections.arrivals.append((index, outcome))
-        if self._standing.closed:
+        if self._lifecycle.closed:
             reject(outcome)
             return
         self._leader.serve()

@@ -9,10 +9,8 @@ from hashlib import blake2b
 from typing import Any, NoReturn
 
 from ..errors import ConfigurationError
+from ..votes.kinds import CONDITION
 from .lock import BaseLock
-
-# The suffix of the key. The digest of the name follows if there is one.
-SUFFIX = b"\0cond"
 
 
 class BaseCondition:
@@ -34,7 +32,9 @@ class BaseCondition:
         self._lock: Any = lock
         self._name = name
         self._shared: Any = lock._shared
-        self._queue = self._shared.quorum.condition(lock._hold, lock._hold.key + SUFFIX + _digest(name), lock._ttl_ms)
+        # The digest of the name follows the suffix if there is one.
+        key = lock._hold.key + CONDITION.suffix + _digest(name)
+        self._queue = self._shared.quorum.condition(lock._hold, key, lock._ttl_ms)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__} cannot be copied or pickled: it belongs to one lock object")

@@ -30,26 +30,42 @@ class Core:
         self._timeout = timeout
         self._upkeep: Any = None
 
-    def _acquiring(self, blocking: bool, timeout: float | None, ticket: object) -> Any:
-        """Run an acquire with the arguments of `acquire`; `ticket` is as for `Calls.acquire`."""
-        if timeout is None and blocking is True:
-            timeout = self._timeout
-        elif timeout is None and blocking is False:
-            timeout = 0.0
-        else:
-            timeout = timeout_of(timeout, blocking)
-        shared = self._shared
-        return shared.run(shared.quorum.acquire(self._hold, self._ttl_ms, timeout, ticket, self._won))
+    def _acquire(self, blocking: bool, timeout: float | None, ticket: object) -> bool:
+        """Acquire the lock with the arguments of `acquire`; `ticket` is as for `Calls.acquire`. For threads."""
+        shared, hold = self._shared, self._hold
+        timeout = self._timeout_of(blocking, timeout)
+        won: bool = shared.run(shared.quorum.acquire(hold, self._ttl_ms, timeout, ticket))
+        # A caller may have asked for the upkeep meanwhile.
+        if won and self._upkeep is not None:
+            self._begin_upkeep(True)
+        return won
+
+    def _acquire_in_task(self, blocking: bool, timeout: float | None, ticket_of: Callable[[], object]) -> Any:
+        """Return a coroutine that acquires the lock; `ticket_of` makes the ticket while a ``with`` is open."""
+        shared, hold = self._shared, self._hold
+        timeout = self._timeout_of(blocking, timeout)
+        ticket = object() if hold.entered is None else ticket_of()
+        call = shared.run(shared.quorum.acquire(hold, self._ttl_ms, timeout, ticket, self._won))
+        # Python's warning of a forgotten await shows this name.
+        call.__qualname__ = "AsyncLock.acquire"
+        return call
+
+    def _timeout_of(self, blocking: bool, timeout: float | None) -> float | None:
+        if timeout is not None:
+            return timeout_of(timeout, blocking)
+        if blocking is True:
+            return self._timeout
+        return 0.0 if blocking is False else timeout_of(timeout, blocking)
 
     def _won(self) -> None:
-        """Begin the upkeep of the lock that was just acquired. A caller may have asked for it meanwhile."""
+        """Begin the upkeep of the lock that was just acquired; see `_acquire`."""
         if self._upkeep is not None:
             self._begin_upkeep(True)
 
     def _begin_upkeep(self, acquired: bool = False) -> None:
         raise NotImplementedError
 
-    def _releasing(self, wait: bool) -> Any:
+    def _release(self, wait: bool) -> Any:
         """Run a release; `wait` is as for `release`."""
         shared = self._shared
         if wait:

@@ -36,13 +36,12 @@ from ..quorum.calls import Calls
 from ..quorum.hold import Hold
 from ..quorum.upkeep import Upkeep
 from ..stats import Stats, without_the_present
+from ..votes.kinds import ALL, FAIR, FAMILY, FENCED, LATCH, PLAIN, Declaration
 from ..votes.label import label_of
 from ..votes.units import SECOND
 from ..wire import connect
 from ..wire.connect import Dialler
-from ..wire.transactions import FAMILY
 from .batch import AnyLock
-from .latch import SUFFIX as LATCH_SUFFIX
 from .latch import TTL_MS as LATCH_TTL_MS
 from .lock import Shared
 
@@ -51,9 +50,6 @@ if TYPE_CHECKING:
     from .core import new_locks
 else:
     new_locks = impl.current.module("locks.core").new_locks
-
-# The suffix of a semaphore's key.
-SLOTS = b"\0slots"
 
 # Cuts 100 tokens of 32 characters out of a string.
 _CUT = Struct("32s" * 100)
@@ -87,10 +83,7 @@ class BaseClient:
         self._hold_of: type[Hold] = implementation.module("quorum.hold").Hold
         self._hold_named: Callable[[bytes, Any, Any], Hold] = implementation.module("quorum.hold").hold_on
         self._plain: Any = implementation.module("quorum.kinds.plain").PLAIN
-        self._fenced: Any = implementation.module("quorum.kinds.fenced").Fenced
-        self._fair: Any = implementation.module("quorum.kinds.fair").Fair
-        self._slot: Any = implementation.module("quorum.kinds.semaphore").Slot
-        self._readwrite: Any = implementation.module("quorum.kinds.readwrite")
+        self._kind_of = {each: implementation.kind(each.home) for each in ALL if each.home}
         self._quorum = self._quorum_of(masters=tuple(master.address for master in self._masters), options=options)
         self._driver = self._driver_of("aio" if self._awaits else "threads")(
             self._masters,
@@ -231,28 +224,28 @@ class BaseClient:
         name: str | bytes,
         ttl: float | None,
         options: Mapping[str, Any],
-        kind: Callable[[bytes], Any] | None = None,
-        suffix: bytes = b"",
+        declared: Declaration | None = None,
+        make: Callable[[bytes], Any] | None = None,
     ) -> AnyLock:
         """Make a lock.
 
         Args:
             options: the arguments of `lock` besides name and ttl.
-            kind: a function that returns the kind for a key; None makes a plain lock, or a fenced or fair one if
-                the options say so.
-            suffix: bytes to append to the key, so that locks of different kinds have different keys.
+            declared: the kind of the lock; None makes a plain lock, or a fenced or fair one if the options say so.
+            make: a function that returns the kind for a key; None calls its class with the key alone.
         """
         given = dict(options)
         check_options(given, self._options)
         fenced, fair = given.pop("fence", False), given.pop("fair", False)
-        if fenced and (fair or kind is not None):
+        if fenced and (fair or declared is not None):
             raise ConfigurationError("fence: only plain locks have fences")
-        if fair and kind is not None:
+        if fair and declared is not None:
             raise ConfigurationError("fair: only lock(), rlock() and locked() take it")
-        if fair or kind is not None:
+        declared = declared or (FENCED if fenced else FAIR if fair else PLAIN)
+        if declared.needs_scripts:
             self._need_scripts()
-        key, kind = self._key_of(self._prefix, name) + suffix, self._fair if fair else kind
-        chosen = self._fenced() if fenced else self._plain if kind is None else kind(key)
+        key = self._key_of(self._prefix, name) + declared.suffix
+        chosen = make(key) if make is not None else self._plain if declared is PLAIN else self._kind_of[declared](key)
         timeout = self._timeout_of(given.pop("timeout", None))
         ttl_ms = self._ttl_ms if ttl is None else self._ttl_of(ttl)
         lock = lock_of(self._shared, self._hold_of(name, key, chosen), ttl_ms, timeout)
@@ -298,7 +291,7 @@ class BaseClient:
     def _latch_hold(self, name: str | bytes) -> Hold:
         """Return the hold that has the name and the key of a latch."""
         self._need_scripts()
-        return self._hold_of(name, self._key_of(self._prefix, name) + LATCH_SUFFIX, self._plain)
+        return self._hold_of(name, self._key_of(self._prefix, name) + LATCH.suffix, self._plain)
 
     def _latch_ttl(self, ttl: object) -> int:
         return min(LATCH_TTL_MS, self._quorum.max_ttl_ms) if ttl is None else self._ttl_of(ttl)

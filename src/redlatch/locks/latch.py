@@ -11,9 +11,6 @@ from ..config import check_count
 from ..quorum.hold import Hold
 from .lock import Shared
 
-# The suffix of the key. It makes the latch independent of a lock with the same name.
-SUFFIX = b"\0latch"
-
 # The default of the ttl, in milliseconds, unless the guard's `max_ttl` is smaller.
 TTL_MS = 60_000
 

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 from .. import config, impl
 from ..errors import ClientForked, LockError, LockLost, NotOwned
 from ..holder import Holder
-from ..loss import Loss
+from ..loss import LOST_BEFORE, Loss
 from ..quorum.calls import Calls
 from ..quorum.claim import FREE, HELD
 from ..quorum.counting import count_end, count_lost_release
 from ..quorum.effects import Steps
 from ..quorum.hold import Hold
 from ..quorum.inquiry import holder_of
-from ..quorum.losses import IN_DOUBT, LOST_BEFORE, RAN_OUT, RELEASED
-from ..quorum.outcome import loss, was_released, why_gone
+from ..quorum.outcome import loss, why_invalid
 from ..quorum.upkeep import Term, Upkeep
 from ..votes.units import SECOND
 from .driver import Driver
@@ -35,10 +34,6 @@ else:
 logger = logging.getLogger("redlatch")
 
 AnyDriver = TypeVar("AnyDriver", bound=Driver)
-
-
-# A repr adds these to the name of the class, for kinds that share a class with plain locks.
-_KINDS = {"Fair": " (fair)", "Fenced": " (fenced)", "Reader": " (reader)", "Writer": " (writer)"}
 
 
 class Shared(Generic[AnyDriver]):
@@ -96,7 +91,8 @@ class BaseLock(Core):
 
     def _described(self) -> str:
         """Return the name and the kind of the lock, for a repr."""
-        return f"{self.name!r}{_KINDS.get(type(self._hold.kind).__name__, '')}"
+        label = self._hold.kind.declared.label
+        return f"{self.name!r} ({label})" if label else f"{self.name!r}"
 
     @property
     def name(self) -> str | bytes:
@@ -234,15 +230,7 @@ class BaseLock(Core):
 
     def _loss(self) -> LockLost:
         """Return the error for the loss of this lock."""
-        quorum, upkeep = self._shared.quorum, self._upkeep
-        reason = (upkeep.reason if upkeep is not None else None) or why_gone(self._hold)
-        if reason is None and was_released(quorum, self._hold):
-            reason = RELEASED
-        if reason is None and not quorum.released_ns and quorum.doubts.cover(self._hold.lease.asked_ns):
-            reason = IN_DOUBT
-        if reason is None:
-            reason = RAN_OUT if upkeep is None else upkeep.why_over(quorum.clock.now())
-        return loss(reason, self._hold)
+        return loss(why_invalid(self._shared.quorum, self._hold, self._upkeep), self._hold)
 
     def _report_loss(self, reason: Loss = LOST_BEFORE, term: Term | None = None) -> None:
         """Report the loss of this lock to `on_lost` or to the log; the drivers call this.

@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Generic
 
+from ..votes.kinds import READER, WRITER, Declaration
 from .batch import AnyLock
-
-# The suffix of the key. It makes the lock independent of a plain lock with the same name.
-SUFFIX = b"\0rw"
 
 
 class RWLock(Generic[AnyLock]):
     """A maker of readers' and writers' locks on one name; `read()` and `write()` return a new lock for each holder.
 
     Args:
-        make: makes a lock from its kind and the suffix of its key.
-        kinds: `quorum.kinds.readwrite` of the client's build.
+        make: makes a lock from the declaration of its kind, and a function that makes the kind for a key.
+        kinds: the classes of the kinds in the client's build, by declaration.
         owner: returns the calling thread or task (see `owner`). Only weak references to it are kept.
 
     Attributes:
         name: the name as it was given.
     """
 
-    def __init__(self, make: Callable[..., AnyLock], kinds: Any, owner: Callable[[], Any]) -> None:
+    def __init__(
+        self, make: Callable[..., AnyLock], kinds: Mapping[Declaration, Any], owner: Callable[[], Any]
+    ) -> None:
         self._make = make
         holders: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
-        self._reader = partial(kinds.Reader, holders=holders, owner=owner)
-        self._writer = partial(kinds.Writer, holders=holders, owner=owner)
+        self._reader = partial(kinds[READER], holders=holders, owner=owner)
+        self._writer = partial(kinds[WRITER], holders=holders, owner=owner)
         model = self.write()
         self.name = model.name
         self._shown = f"<RWLock[{type(model).__name__}] {self.name!r}>"
@@ -43,7 +43,7 @@ class RWLock(Generic[AnyLock]):
         A thread or task that reads through this object may read again, even while a writer waits. If it already writes
         through this object, acquiring the lock raises AlreadyHeld, because it would wait for itself.
         """
-        return self._make(kind=self._reader, suffix=SUFFIX)
+        return self._make(declared=READER, make=self._reader)
 
     def write(self) -> AnyLock:
         """Make a writer's lock: one writer at a time may hold it, while no reader does.
@@ -51,4 +51,4 @@ class RWLock(Generic[AnyLock]):
         If the same thread or task already reads or writes through this object, acquiring the lock raises AlreadyHeld,
         because it would wait for itself.
         """
-        return self._make(kind=self._writer, suffix=SUFFIX)
+        return self._make(declared=WRITER, make=self._writer)

@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Any, Generic, NoReturn, Self
 
 from ..errors import AlreadyHeld, LockError, NotOwned
+from ..loss import HOLDER_ENDED
 from ..quorum.claim import HELD
-from ..quorum.losses import HOLDER_ENDED
 from .batch import AnyLock
 from .lock import BaseLock, held_for, note_failure
 from .owner import coroutine_function, named, of_threads, running_task

@@ -41,11 +41,7 @@ class TaskLock(BaseLock):
             ConfigurationError, TypeError: an argument is invalid.
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        ticket = object() if self._hold.entered is None else TaskTicket()
-        call: Coroutine[Any, Any, bool] = self._acquiring(blocking, timeout, ticket)
-        # Python's warning of a forgotten await shows this name.
-        call.__qualname__ = "AsyncLock.acquire"  # type: ignore[attr-defined]
-        return call
+        return self._acquire_in_task(blocking, timeout, TaskTicket)  # type: ignore[no-any-return]
 
     @named("AsyncLock.release")
     @coroutine_function
@@ -62,7 +58,7 @@ class TaskLock(BaseLock):
             QuorumUnavailable: too many masters failed. Their keys are deleted when they are back, or expire.
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        call: Coroutine[Any, Any, None] = self._releasing(wait)
+        call: Coroutine[Any, Any, None] = self._release(wait)
         call.__qualname__ = "AsyncLock.release"  # type: ignore[attr-defined]
         return call
 

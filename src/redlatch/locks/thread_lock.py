@@ -42,8 +42,7 @@ class ThreadLock(BaseLock):
         # Each call returns a new object, so no two tickets are the same; and errors can name the thread of the holder.
         ticket = get_ident()
         try:
-            won: bool = self._acquiring(blocking, timeout, ticket)
-            return won
+            return self._acquire(blocking, timeout, ticket)
         except BaseException:
             # `recovering` says why this is repeated, and why it stands here.
             try:
@@ -69,7 +68,7 @@ class ThreadLock(BaseLock):
         """
         ticket = self._hold.ticket
         try:
-            self._releasing(wait)
+            self._release(wait)
         except BaseException as error:
             # As in `acquire`.
             try:

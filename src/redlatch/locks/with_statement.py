@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import LockBusy, LockError, LockTimeout, NotOwned, Retryable
 from ..holder import Holder, held_by
 from ..quorum.hold import Hold
-from ..quorum.inquiry import local_holder
+from ..quorum.inquiry import local_holders
 
 
 class Refusal:
@@ -37,14 +37,8 @@ class Refusal:
         self._holds = holds
         self._waited = waited
         self._names = names
-        heads = shared.quorum.queues.heads
-        local = [(hold, heads.get(hold.key), local_holder(shared.quorum, hold)) for hold in holds]
-        # The holds of this client, and for each whether this thread has it.
-        self._local = [
-            (hold, found, head is not None and head.ticket == threading.get_ident())
-            for hold, head, found in local
-            if found is not None
-        ]
+        # Those that other lock objects of this client hold.
+        self._local = local_holders(shared.quorum, holds)
 
     def ask(self) -> Retryable:
         """Ask the masters if need be, and return the error; for threads."""
@@ -71,15 +65,16 @@ class Refusal:
     def _error(self, asked: list[tuple[Hold, Holder]]) -> Retryable:
         hold, holder, who = self._holds[0], None, "another holder has it"
         if self._local:
-            hold, holder, mine = self._local[0]
+            hold, holder = self._local[0]
+            head = self._shared.quorum.queues.heads.get(hold.key)
             since = f"for {holder.held_for:.3f} s, through another lock object"
             who = f"this client has held it {since}"
-            if mine:
+            if head is not None and head.ticket == threading.get_ident():
                 who = f"this thread has held it itself {since}: use one client.rlock() for both"
         elif asked:
             hold, holder = asked[0]
             who = held_by(holder)
-        retry_after = max([self._shared.quorum.retry.longest, *[found.ttl_left for _, found, _ in self._local]])
+        retry_after = max([self._shared.quorum.retry.longest, *[found.ttl_left for _, found in self._local]])
         what = f"{hold.name!r}"
         if self._names is not None:
             what = f"one of {self._names!r}" if holder is None else f"{what}, one of {self._names!r},"

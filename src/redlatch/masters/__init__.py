@@ -1,5 +1,4 @@
 """The masters that a user names: URLs and redis-py clients, and how to open a socket to each server.
 
-redis-py parses the URLs, handles TLS options and credentials, and opens the socket (`Server.connect`). redlatch does
-the rest. `Server` is one server, `Group` the sentinels of a master, and `Master` a server that votes.
+redis-py parses the URLs, handles TLS options and credentials, and opens the socket. redlatch does the rest.
 """

@@ -18,7 +18,7 @@ from redlatch.masters.server import Server
 from redlatch.masters.settings import is_default, is_of_redis_py
 
 # A subclass of a connection may define these: redlatch calls them to open a socket, or they are for messages only.
-# It may not define `__del__` and `disconnect`, which may close a tunnel whose socket is in use.
+# `__del__` and `disconnect` may close a tunnel whose socket is in use.
 _CALLED = frozenset({"__init__", "_connect", "_wrap_socket_with_ssl", "host", "port"})
 _FOR_MESSAGES = frozenset({"__repr__", "__str__", "repr_pieces", "description_format", "_host_error", "_error_message"})
 
@@ -58,7 +58,6 @@ def check_pool(pool: Any, where: str) -> None:
 
 
 def _options_of(pool: Any, where: str) -> dict[str, Any]:
-    """Return the settings of a pool, without those that redis-py gives to every client."""
     given = dict(pool.connection_kwargs)
     provider = given.get("credential_provider")
     asked = getattr(type(provider), "get_credentials", None)

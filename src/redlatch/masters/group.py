@@ -24,13 +24,11 @@ class Group:
     """One group, and its sentinels.
 
     Args:
-        name: the name of the group in the sentinels.
         sentinels: a majority of them must agree.
         host: use this host instead of the one that the sentinels name.
         least_others: ignore a sentinel that knows fewer other sentinels.
 
     Attributes:
-        majority: how many sentinels must agree.
         unanswered: the indexes of the sentinels whose last question by a dialling thread has not ended.
 
     Raises:
@@ -64,22 +62,17 @@ class Group:
         return ",".join(sorted(sentinel.address for sentinel in self.sentinels))
 
     def reached(self, host: str, port: int) -> Address:
-        """Return the address at which to reach a server that the sentinels name."""
         return (self._host or host, port)
 
     def number_question(self) -> int:
         return next(self._numbers)
 
     def note(self, found: Found) -> bool:
-        """Record an answer to the listener; return True if the address has changed.
-
-        Only one thread may call this.
-        """
+        """Record an answer to the listener, in its thread; return True if the address has changed."""
         before, self._latest = self._latest, found
         return before is None or before.address != found.address
 
     def successor(self, found: Found) -> Address | None:
-        """Return the address that the listener has found by a later question, if it is another one."""
         latest = self._latest
         if latest is None or latest.number < found.number or latest.address == found.address:
             return None

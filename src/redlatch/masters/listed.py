@@ -24,7 +24,6 @@ _BETWEEN = re.compile(r"[,\s]+(?=[a-z][a-z0-9+.-]*://)", re.IGNORECASE)
 
 _CLUSTERS = (redis.RedisCluster, redis.asyncio.RedisCluster)
 
-# Types of arguments that name one master, or cause an error of their own.
 ONE = (
     *(str, bytes, redis.Redis, redis.asyncio.Redis, redis.sentinel.Sentinel, redis.asyncio.sentinel.Sentinel),
     *_CLUSTERS,
@@ -65,11 +64,7 @@ def masters_of(masters: object, by_db: bool = False) -> list[Master]:
 
 
 def masters_from_env() -> str:
-    """Return the URLs of the masters from the environment.
-
-    Raises:
-        ConfigurationError: the variable REDLATCH_MASTERS is not set, or is empty.
-    """
+    """Return the URLs in the variable REDLATCH_MASTERS; raise ConfigurationError if there are none."""
     urls = os.environ.get(VARIABLE, "").strip()
     if not urls:
         raise ConfigurationError(
@@ -98,8 +93,7 @@ def _tell_groups_apart(masters: list[Master]) -> None:
 def refuse_namesakes(old: list[Master], new: list[Master], where: str) -> None:
     """Refuse a handover between two groups of one name that share no sentinel: they are different groups.
 
-    Markers cannot distinguish them: the name in a marker has no sentinels, so that clients may list these in any order,
-    by other addresses, or only some of them.
+    Markers cannot distinguish them: clients may list the sentinels in any order, by other addresses, or only some.
     """
     sentinels = {each.name: each.group.addresses() for each in old if each.group is not None}
     for master in new:
@@ -142,7 +136,6 @@ def _master_of(item: object, where: str) -> Master:
 
 
 def _without_secrets(error: Exception, item: object) -> str:
-    """Return the text of an error, or a general text if it may quote credentials of the URL."""
     if isinstance(item, str) and ("@" in item or "password=" in item):
         return "the URL is malformed; special characters in a password must be percent-encoded"
     return f"the URL or client is malformed: {error}"

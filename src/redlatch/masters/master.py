@@ -14,7 +14,6 @@ class Master(Server):
     """One master.
 
     Args:
-        kind, options, where: as for `Server`.
         group: the group that it belongs to, if Sentinel names its address.
 
     Attributes:
@@ -46,13 +45,11 @@ class Master(Server):
             self.address = f"sentinel:{self.group.name}@{self.group.addresses()}"
 
     def check_files(self, where: str) -> None:
-        """Refuse TLS files that cannot be used, including those for the sentinels."""
         super().check_files(where)
         for sentinel in () if self.group is None else self.group.sentinels:
             sentinel.check_files(where)
 
     def connect_at(self, address: Address, timeout: float) -> socket.socket:
-        """Connect to the address that the sentinels name."""
         connection = self._connection(timeout)
         connection.host, connection.port = address
         return open_socket(connection)

@@ -26,10 +26,9 @@ NO_CLUSTER = (
 # A name, an IPv4 address, or an IPv6 address with or without a zone.
 _HOST = re.compile(r"[\w.-]+|[0-9a-fA-F:.]+(?:%[\w.-]+)?")
 
-# The methods of a socket that transfer bytes.
 _CARRIES = ("send", "sendall", "sendmsg", "recv", "recv_into", "recvmsg", "fileno", "detach")
 
-# TLS options with the path of a file. The files of one group are loaded together.
+# TLS options with a path. The files of one group are loaded together.
 _FILES = (("ssl_ca_certs",), ("ssl_certfile", "ssl_keyfile"))
 
 
@@ -42,7 +41,7 @@ class Server:
         where: the argument that names this server, for errors.
 
     Attributes:
-        address: "host:port" or the path of the unix socket, for messages; never with user or password.
+        address: "host:port" or the path of the unix socket, for messages; never with credentials.
         client_name: the name for CLIENT SETNAME; empty if none was given.
         resp2: whether connections must speak RESP2.
 
@@ -65,8 +64,7 @@ class Server:
         return f"<{type(self).__name__} {self.address}>"
 
     def check_files(self, where: str) -> None:
-        """Refuse TLS options that cannot be used. redis-py's error at the connect would not name the option or the
-        path."""
+        """Refuse TLS options that cannot be used. redis-py's error would name neither option nor path."""
         options = self._options
         paths = {option: options[option] for pair in _FILES for option in pair if options.get(option)}
         if not issubclass(self._kind, redis_connection.SSLConnection):
@@ -106,19 +104,13 @@ class Server:
         """Open a blocking socket within `timeout` seconds, including the TLS handshake.
 
         Raises:
-            OSError: the network refused the connection.
-            ssl.SSLError: the TLS handshake failed.
+            OSError: the network refused the connection, or the TLS handshake failed.
             redis.exceptions.RedisError: redis-py refused.
         """
         return open_socket(self._connection(timeout))
 
     def client(self, timeout: float, at: tuple[str, int] | None = None) -> redis.Redis:
-        """Return a redis-py client for this server, with one connection.
-
-        Args:
-            timeout: for each command, in seconds.
-            at: another host and port than its own.
-        """
+        """Return a redis-py client with one connection, perhaps to another address, and a timeout for each command."""
         options = self._options | {"socket_connect_timeout": timeout, "socket_timeout": timeout, "retry": None}
         if at is not None:
             options |= {"host": at[0], "port": at[1]}
@@ -148,7 +140,6 @@ class Server:
 
 
 def open_socket(connection: Any) -> socket.socket:
-    """Open the socket of a redis-py connection, which is not used any further."""
     # Only this call of redis-py opens a socket with all options and sends nothing. It is private, but the same from
     # redis-py 3 to 8. tests/test_config.py fails if it disappears.
     sock = connection._connect()
@@ -158,7 +149,6 @@ def open_socket(connection: Any) -> socket.socket:
 
 def _check_socket(sock: Any, kind: type) -> None:
     """Refuse a socket with methods in Python, such as a proxy: the engine uses its descriptor, and would skip them."""
-    # The engine calls the methods of an SSLSocket.
     if isinstance(sock, ssl.SSLSocket):
         return
     changed = [name for name in _CARRIES if getattr(type(sock), name, None) is not getattr(socket.socket, name)]
@@ -173,7 +163,6 @@ def _check_socket(sock: Any, kind: type) -> None:
 
 
 def _check_tls_values(context: ssl.SSLContext, options: dict[str, Any], where: str) -> None:
-    """Use TLS options other than files as redis-py does at the connect, and refuse those that fail."""
     uses: dict[str, Callable[[Any], object]] = {
         "ssl_ca_data": lambda data: context.load_verify_locations(cadata=data),
         "ssl_ca_path": os.listdir,

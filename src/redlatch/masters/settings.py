@@ -1,8 +1,8 @@
 """The use of each setting of a redis-py client or of a URL.
 
 redlatch opens its own connections with redis-py's classes. `TABLE` lists every parameter of redis-py's clients,
-connections, pools and sentinels, and every option of its URLs. `tests/masters/test_settings.py` fails for a parameter
-of redis-py that is not listed. A setting that cannot be used raises a ConfigurationError, which names it.
+connections, pools and sentinels, and every option of its URLs; `tests/masters/test_settings.py` compares it with
+redis-py. A setting that cannot be used raises a ConfigurationError, which names it.
 """
 
 from __future__ import annotations
@@ -118,10 +118,9 @@ TABLE: dict[str, Setting] = {
     **{name: Setting(REFUSED, reason) for name, reason in _REFUSED.items()},
 }
 
-# The values are objects. As text in a URL they would fail only when a connection is opened.
+# As text in a URL these objects would fail only when a connection is opened.
 _NO_TEXT = ("credential_provider", "socket_keepalive_options", "socket_type", "ssl_ocsp_context")
 
-# Hints for values that redis-py refuses.
 _WANTED = {
     "db": "a database number",
     "port": "a number from 1 to 65535",
@@ -134,7 +133,7 @@ _WANTED = {
     "ssl_min_version": "a number of ssl.TLSVersion, such as 771 for TLS 1.2",
 }
 
-# The names of ssl's constants, which Celery's documentation uses in URLs.
+# Celery's documentation uses the names of ssl's constants in URLs.
 _CONSTANT = re.compile(r"(?:ssl\.)?CERT_(REQUIRED|OPTIONAL|NONE)", re.IGNORECASE)
 
 _CLIENT_NAME = re.compile(r"[!-~]+")
@@ -156,7 +155,6 @@ def is_default(name: str, value: Any) -> bool:
 
 
 def telling(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that redlatch uses, except for redis-py's defaults."""
     used = (CONNECTION, OURS)
     return {
         name: value
@@ -166,10 +164,7 @@ def telling(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def for_connection(kind: type, options: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the settings for redis-py's connection; a user's class also gets those that redis-py does not know.
-
-    Refuse a setting that does not fit this kind of connection.
-    """
+    """Return the settings for redis-py's connection; a user's class also gets those that redis-py does not know."""
     kept = {}
     for name, value in options.items():
         setting = TABLE.get(name)
@@ -188,7 +183,6 @@ def for_connection(kind: type, options: Mapping[str, Any], where: str) -> dict[s
 
 
 def from_url(options: Mapping[str, Any], where: str) -> None:
-    """Refuse options in a query that cannot be text, or that the scheme and the hosts of the URL say."""
     for name in _NO_TEXT:
         if name in options:
             raise ConfigurationError(f"{where}: {name} cannot be written in a URL; give a redis-py client with it")
@@ -201,13 +195,11 @@ def from_url(options: Mapping[str, Any], where: str) -> None:
 
 
 def wrong_value(name: str, where: str) -> ConfigurationError:
-    """Return the error for a value that redis-py refuses. It does not show the value."""
     wanted = f"; {_WANTED[name]} is needed" if name in _WANTED else ""
     return ConfigurationError(f"{where}: the option {name} has a value that cannot be used{wanted}")
 
 
 def client_name_of(options: Mapping[str, Any], where: str) -> str:
-    """Return the name for CLIENT SETNAME, or "". Refuse one that no server accepts."""
     name = options.get("client_name") or ""
     if name and not (isinstance(name, str) and _CLIENT_NAME.fullmatch(name)):
         raise ConfigurationError(
@@ -217,10 +209,7 @@ def client_name_of(options: Mapping[str, Any], where: str) -> str:
 
 
 def is_resp2(options: Mapping[str, Any], where: str) -> bool:
-    """Return True if connections must speak RESP2.
-
-    redis-py before version 8 gives protocol=2 to all clients; then it does not count as a choice.
-    """
+    """Return True if connections must speak RESP2. redis-py before version 8 gives protocol=2 to all clients."""
     protocol = options.get("protocol")
     if protocol is not None and str(protocol) not in ("2", "3"):
         raise wrong_value("protocol", where)
@@ -236,7 +225,6 @@ def is_of_redis_py(kind: type) -> bool:
 
 
 def known_to_redis_py(kind: type) -> set[str]:
-    """Return the parameters of redis-py's classes among the bases of a class."""
     own = [base for base in kind.__mro__ if is_of_redis_py(base)]
     return {name for base in own for name in inspect.signature(base).parameters}
 

@@ -6,9 +6,8 @@
     unix://[user:password@]/path[?db=number]
     redis+sentinel://[user:password@]host[:port],host[:port],.../group[/db][?option=value]
 
-The user and the password are those of the masters, as in every other URL. The sentinels get the ones in the options
-`sentinel_username` and `sentinel_password`, or none. All other options are for the connections to the masters and to
-the sentinels. `rediss+sentinel://` uses TLS for both.
+The user and the password are those of the masters. The sentinels get `sentinel_username` and `sentinel_password`, or
+none. All other options are for both, and `rediss+sentinel://` uses TLS for both.
 """
 
 from __future__ import annotations
@@ -31,16 +30,13 @@ OF_SENTINELS = {f"{scheme}+sentinel": scheme for scheme in SCHEMES[:4]}
 
 SENTINEL_PORT = 26379
 
-# Connections to sentinels do not use these.
 _OF_THE_MASTER = ("username", "password", "db", "credential_provider")
 
-# redis-py's error for a value in a query.
 _INVALID = re.compile(r"Invalid value for ['`](\w+)['`]")
 
 _ENCODED = "special characters in a password must be percent-encoded: '/' as %2F, '?' as %3F, '#' as %23 and '@' as %40"
 _SUCH_AS = "such as redis+sentinel://s1,s2,s3/mymaster"
 
-# Advice for the schemes of other programs.
 _SENTINELS = f"for sentinels write redis+sentinel://, or rediss+sentinel:// with TLS, {_SUCH_AS}"
 _TLS = "for TLS write rediss://, such as rediss://10.0.0.1:6379"
 _SOCKET = "for a socket write unix://, such as unix:///run/redis.sock"
@@ -79,10 +75,7 @@ def master_of_url(url: str, where: str) -> Master:
 
 
 def _check_place(scheme: str, rest: str, where: str) -> None:
-    """Refuse a URL whose host, port or database cannot be meant so.
-
-    The error quotes none of them: each may be a part of a password that is not percent-encoded.
-    """
+    """Refuse a malformed host, port or database. The error quotes none of them: each may be a part of a password."""
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
     tail = rest[len(authority) :]
     credentials, at, place = authority.rpartition("@")
@@ -108,7 +101,6 @@ def _check_place(scheme: str, rest: str, where: str) -> None:
 
 
 def _split(place: str) -> tuple[str, str, str]:
-    """Return the host without brackets, a colon if there is one, and the port."""
     if place.startswith("["):
         host, _, rest = place[1:].partition("]")
         return host, rest[:1], rest[1:]
@@ -117,7 +109,6 @@ def _split(place: str) -> tuple[str, str, str]:
 
 
 def _is_place(text: str) -> bool:
-    """Return True if a text is empty, or a host with or without a port."""
     try:
         found = urlsplit(f"redis://{text}")
         return found.port is None or found.port > 0
@@ -139,13 +130,12 @@ def _unknown(scheme: str, has_scheme: bool, where: str) -> ConfigurationError:
     # The schemes of databases have the name of a driver behind a "+".
     family = scheme.lower()
     instead = _INSTEAD.get(family) or (_DATABASE if _INSTEAD.get(family.partition("+")[0]) == _DATABASE else wanted)
-    # Only an alphanumeric scheme is shown, or one that is known. Any other text may be credentials in the wrong place.
+    # Any other text may be credentials in the wrong place.
     shown = f" {scheme!r}" if scheme.isalnum() or family in _INSTEAD else ""
     return ConfigurationError(f"{where}: unknown scheme{shown}; {instead}")
 
 
 def _parsed(scheme: str, rest: str, where: str) -> tuple[type, dict[str, Any]]:
-    """Return redis-py's connection class for a URL, and its arguments; ValueError for a malformed URL."""
     try:
         options: dict[str, Any] = redis_connection.parse_url(f"{scheme.replace('valkey', 'redis')}://{rest}")
     except ValueError as error:
@@ -161,7 +151,7 @@ def _parsed(scheme: str, rest: str, where: str) -> tuple[type, dict[str, Any]]:
 def _verifying(kind: type, options: dict[str, Any]) -> dict[str, Any]:
     """Let TLS verify chain and host name unless the options say otherwise (redis-py < 6 did not verify by default)."""
     checks = {"ssl_cert_reqs": "required", "ssl_check_hostname": True, "ssl_min_version": ssl.TLSVersion.TLSv1_2}
-    # Without ssl_min_version, redis-py 5.0 takes the default of Python, which is not lower.
+    # redis-py 5.0 takes Python's default, which is not lower.
     return {name: value for name, value in checks.items() if name in known_to_redis_py(kind)} | options
 
 

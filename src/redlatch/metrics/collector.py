@@ -20,13 +20,11 @@ except ImportError as error:
 from .figures import LOCKS, MASTERS, Figure, cumulated
 from .totals import Export, Measured, Totals, new_lock
 
-# One lock for the collectors and their sums: a finalizer may close an export in the middle of a scrape.
+# A finalizer may close an export in the middle of a scrape.
 _lock = new_lock()
 
 
 class LockCollector(Collector):
-    """The figures of all clients that a registry exports."""
-
     def __init__(self) -> None:
         self.totals = Totals(_lock)
 
@@ -68,7 +66,6 @@ def _add(
         family.add_metric(labels, float(value))
 
 
-# One collector for each registry: two of them would have the same families.
 _collectors: weakref.WeakKeyDictionary[CollectorRegistry, LockCollector] = weakref.WeakKeyDictionary()
 
 
@@ -84,7 +81,6 @@ def export(client: Measured, group: str, registry: CollectorRegistry | None) -> 
 
 
 def _end(registry: weakref.ref[CollectorRegistry], collector: LockCollector, export: Export) -> None:
-    """End an export. The last one of a registry also removes its collector."""
     with _lock:
         last = collector.totals.end(export)
         chosen = registry()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..quorum.losses import COUNTED
+from ..loss import COUNTED
 from ..stats import Histogram
 
 Kind = Literal["counter", "gauge", "histogram"]
@@ -51,7 +51,6 @@ class Figure:
         return self.prometheus + "_total" if self.kind == "counter" else self.prometheus
 
     def values(self, stats: object) -> Iterator[tuple[str, Any]]:
-        """Yield the value of the label and the value of each series of a `LockStats` or a `MasterStats`."""
         for part, attribute in self.parts.items():
             value = getattr(stats, attribute)
             if isinstance(value, Mapping):
@@ -61,10 +60,8 @@ class Figure:
                 yield part, value
 
 
-def _bounds(first: int, last: int) -> tuple[float, ...]:
-    """Return the bounds from 2**first to 2**last us."""
-    return Histogram.BOUNDS[first : last + 1]
-
+# The bounds of the buckets: 64 us to 67 s, 16 ms to 67 s, and 64 us to 1 s.
+_FINE, _COARSE, _SHORT = (Histogram.BOUNDS[first : last + 1] for first, last in ((6, 26), (14, 26), (6, 20)))
 
 LOCKS = (
     Figure(
@@ -74,8 +71,7 @@ LOCKS = (
         "s",
         "How long the acquires took that won their lock.",
         {"": "acquire_time"},
-        # 64 us to 67 s
-        bounds=_bounds(6, 26),
+        bounds=_FINE,
     ),
     Figure(
         "redlatch_acquire",
@@ -100,14 +96,7 @@ LOCKS = (
         "How many acquires are under way.",
         {"": "waiting"},
     ),
-    Figure(
-        "redlatch_held",
-        "redlatch.lock.held",
-        "gauge",
-        "{lock}",
-        "How many locks are held.",
-        {"": "held"},
-    ),
+    Figure("redlatch_held", "redlatch.lock.held", "gauge", "{lock}", "How many locks are held.", {"": "held"}),
     Figure(
         "redlatch_hold_seconds",
         "redlatch.lock.hold.duration",
@@ -115,8 +104,7 @@ LOCKS = (
         "s",
         "How long locks were held that were released, handed off or lost.",
         {"": "hold_time"},
-        # 64 us to 67 s
-        bounds=_bounds(6, 26),
+        bounds=_FINE,
     ),
     Figure(
         "redlatch_lost",
@@ -134,8 +122,7 @@ LOCKS = (
         "s",
         "How much of the validity was left when renewals came.",
         {"": "renewal_slack"},
-        # 16 ms to 67 s
-        bounds=_bounds(14, 26),
+        bounds=_COARSE,
     ),
     Figure(
         "redlatch_renewal",
@@ -180,8 +167,7 @@ MASTERS = (
         "s",
         "How long the answers of the master to the pulses of the guard took.",
         {"": "reply_time"},
-        # 64 us to 1 s
-        bounds=_bounds(6, 20),
+        bounds=_SHORT,
     ),
     Figure(
         "redlatch_quarantine_seconds",

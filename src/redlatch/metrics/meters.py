@@ -1,7 +1,7 @@
 """The figures of clients for OpenTelemetry.
 
-The counters and gauges are observable instruments. The API has no observable histogram. So each collection first
-records the new durations, each as a value in its bucket: the buckets are exact, and the sum nearly so.
+The API has no observable histogram. So each collection first records the new durations, each as a value in its bucket:
+the buckets are exact, and the sum nearly so.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ GROUP, OUTCOME, REASON, MASTER = (
     "redlatch.master.address",
 )
 
-# Recording takes about 7 us per duration. If a collection has more, each record stands for several.
+# If a collection has more, each record stands for several.
 MOST_RECORDS = 20_000
 
 Attributes = Mapping[str, str]
 
-# This is not the lock of `export`: the SDK holds its own lock while it observes, and takes it to create an instrument.
+# Not the lock of `export`: the SDK holds its own lock while it observes, and takes it to create an instrument.
 _sums_lock = new_lock()
 
 
@@ -88,8 +88,6 @@ def _of_part(figure: Figure, part: str) -> dict[str, str]:
 
 
 class Recorded:
-    """The histograms, with the durations that were recorded already."""
-
     def __init__(self, meter: Meter) -> None:
         self._lock = threading.Lock()
         self._recorders: dict[Figure, Recorder] = {
@@ -120,28 +118,23 @@ class Recorded:
 
 
 def _difference(now: Histogram, had: Histogram) -> Histogram:
-    """Return the durations of a histogram that an older one does not have."""
     counts = [max(0, mine - its) for mine, its in zip(now.counts, had.counts, strict=True)]
     return Histogram(tuple(counts), now.sum - had.sum)
 
 
 def spread(histogram: Histogram) -> Iterator[tuple[float, int]]:
-    """Yield a duration of each bucket and its count, so that their sum is that of the histogram.
-
-    All durations have the same relative position in their bucket.
-    """
+    """Yield a duration of each bucket and its count, so that their sum is that of the histogram."""
     lower = (0.0, *Histogram.BOUNDS[:-1])
     widths = [*[upper - low for low, upper in zip(lower, Histogram.BOUNDS[:-1], strict=False)], lower[-1]]
     least = sum([count * low for count, low in zip(histogram.counts, lower, strict=True)])
     room = sum([count * width for count, width in zip(histogram.counts, widths, strict=True)])
-    # The lower bound does not belong to a bucket.
     share = min(1.0, max(0.01, (histogram.sum - least) / room)) if room else 1.0
     for place in range(BUCKETS):
         if histogram.counts[place]:
             yield lower[place] + share * widths[place], histogram.counts[place]
 
 
-# The instruments of the global provider, which may be set later, and those of each other one.
+# Those of the global provider, which may be set later, and those of each other one. The API cannot remove instruments.
 _global: list[Meters] = []
 _of_provider: weakref.WeakKeyDictionary[MeterProvider, Meters] = weakref.WeakKeyDictionary()
 _lock = threading.RLock()
@@ -156,10 +149,9 @@ def export(client: Measured, group: str, provider: MeterProvider | None) -> Expo
                 _global.append(meters)
             else:
                 _of_provider[provider] = meters
-    # Do this outside the lock: a collection may delay this, and a fork must not find the lock taken.
+    # Outside the lock: a collection may delay this, and a fork must not find the lock taken.
     return meters.totals.add(client, group, partial(_end, meters))
 
 
 def _end(meters: Meters, export: Export) -> None:
-    """End an export. The instruments stay: the API cannot remove them."""
     meters.totals.end(export)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 try:
@@ -50,10 +49,7 @@ class Acquiring:
 
     @contextmanager
     def span(self) -> Iterator[None]:
-        """Run the body, which acquires the lock, in a span.
-
-        The span has the class of an error, but not its text, which contains the name of the lock.
-        """
+        """Run the body in a span. It has the class of an error, but not its text: that contains the lock's name."""
         with self._tracer.start_as_current_span(
             f"acquire {self._group}".rstrip(),
             kind=SpanKind.INTERNAL,
@@ -97,10 +93,8 @@ class Traced(Generic[SyncLock]):
             raise
         return self._lock
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._lock.__exit__(kind, error, traceback)
+    def __exit__(self, *ended: Any) -> None:
+        self._lock.__exit__(*ended)
 
 
 class AsyncTraced(Generic[LoopLock]):
@@ -123,7 +117,5 @@ class AsyncTraced(Generic[LoopLock]):
             raise
         return self._lock
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._lock.__aexit__(kind, error, traceback)
+    async def __aexit__(self, *ended: Any) -> None:
+        await self._lock.__aexit__(*ended)

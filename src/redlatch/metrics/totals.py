@@ -8,7 +8,6 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from ..errors import ConfigurationError
@@ -16,10 +15,7 @@ from ..stats import LockStats, MasterStats, Stats, sum_of
 
 
 def new_lock() -> AbstractContextManager[Any]:
-    """Return a re-entrant lock that lives as long as the process.
-
-    A fork waits until it is free: in the child, no thread would ever release it.
-    """
+    """Return a re-entrant lock that lives as long as the process. A fork waits until it is free."""
     lock = threading.RLock()
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
@@ -27,42 +23,30 @@ def new_lock() -> AbstractContextManager[Any]:
 
 
 class Measured(Protocol):
-    """A `Client` or an `AsyncClient`."""
-
     def stats(self) -> Stats: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """The figures of several clients by group, and by the address of a master."""
-
     groups: Mapping[str, LockStats]
     masters: Mapping[str, MasterStats]
 
 
 class Export:
-    """The export of the figures of one client; `prometheus` and `otel` return it.
-
-    Args:
-        client: kept by a weak reference.
-        group: the group of locks that have none.
-        ended: called with this object when it is closed.
-    """
+    """The export of the figures of one client; `prometheus` and `otel` return it."""
 
     def __init__(self, client: Measured, group: str, ended: Callable[[Export], object]) -> None:
         self._client = weakref.ref(client)
         self._group = group
         self._ended = ended
-        # The latest figures of the client. They stay when it is gone.
+        # The latest figures stay when the client is gone.
         self._groups: Mapping[str, LockStats] = {group: LockStats()}
         self._masters: dict[str, MasterStats] = {}
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -74,11 +58,9 @@ class Export:
 
     @property
     def gone(self) -> bool:
-        """True if the client was garbage-collected."""
         return self._client() is None
 
     def read(self) -> Sums:
-        """Return the figures of the client, or its last counters if it is gone."""
         client = self._client()
         if client is None:
             return Sums(self.left().groups, {})
@@ -88,12 +70,10 @@ class Export:
             _add(groups, name or self._group, figures)
         masters = {master.address: master for master in stats.masters}
         self._groups = groups
-        # A closed client has no masters, but their counts stay.
         self._masters |= masters
         return Sums(groups, masters)
 
     def left(self) -> Sums:
-        """Return the counters of a client that is no longer exported."""
         groups = {name: replace(figures, held=0, waiting=0) for name, figures in self._groups.items()}
         return Sums(groups, self._masters)
 
@@ -102,11 +82,7 @@ class Export:
 
 
 class Totals:
-    """Adds up the figures of clients. No counter decreases, even if a client is closed or garbage-collected.
-
-    Args:
-        lock: guards the sums. It is re-entrant, because a finalizer may close an export while its thread reads.
-    """
+    """Adds up the figures of clients. No counter decreases, even if a client is closed or garbage-collected."""
 
     def __init__(self, lock: AbstractContextManager[Any]) -> None:
         self._lock = lock
@@ -114,22 +90,16 @@ class Totals:
         self._left = Sums({}, {})
 
     def add(self, client: Measured, group: str, ended: Callable[[Export], object]) -> Export:
-        """Add the figures of a client from now on.
-
-        Raises:
-            ConfigurationError: the client was added already.
-        """
         with self._lock:
             if any([export.of(client) for export in self._exports]):
                 raise ConfigurationError("the figures of this client are exported already: close that export first")
-            # Do this without scrapes, too: a program that makes many clients must not fill the memory.
+            # A program that makes many clients, but is not scraped, must not fill the memory.
             self._keep_the_gone()
             export = Export(client, group, ended)
             self._exports.append(export)
             return export
 
     def end(self, export: Export) -> bool:
-        """Remove a client but keep its counts; return True if no client is left."""
         with self._lock:
             if export in self._exports:
                 export.read()
@@ -151,7 +121,7 @@ class Totals:
                 for master in sums.masters.values():
                     _add_master(masters, master)
             for master in unseen:
-                # Add only its counters: it changes no state of a master, and adds no master that no client has now.
+                # Add only its counters, and no master that no client has now.
                 if master.address in masters:
                     _add_master(masters, replace(master, voting=True, kept_out=0.0))
             return Sums(groups, masters)
@@ -162,7 +132,6 @@ class Totals:
                 self._keep(export)
 
     def _keep(self, export: Export) -> None:
-        """Remove a client, if it is still there, and keep its counts."""
         if export not in self._exports:
             return
         self._exports.remove(export)
@@ -180,7 +149,7 @@ def _add(groups: dict[str, LockStats], name: str, figures: LockStats) -> None:
 
 
 def _add_master(masters: dict[str, MasterStats], master: MasterStats) -> None:
-    """Add a client's figures of a master. The master is up if it is up for all clients."""
+    """Add a client's figures of a master, which is up if it is up for all clients."""
     known = masters.get(master.address)
     if known is None:
         masters[master.address] = master

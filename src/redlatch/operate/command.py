@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -15,35 +15,39 @@ from functools import partial
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
-from redlatch.arguments import DRIFT_FACTOR, SECONDS, Number, prefix_option
+from redlatch.arguments import (
+    DRIFT_FACTOR,
+    SECONDS,
+    json_option,
+    master_option,
+    max_ttl_option,
+    prefix_option,
+    strict_option,
+    trust_option,
+    with_options,
+)
 from redlatch.client import Client
 from redlatch.errors import ConfigurationError
 from redlatch.guard.marker import MARKER
-from redlatch.guard.settings import DEFAULT_GUARD, Guard
+from redlatch.guard.settings import Guard
 from redlatch.health import Health
 from redlatch.masters.listed import masters_of, refuse_namesakes
 from redlatch.masters.master import Master
-from redlatch.operate.doctor import examine
-from redlatch.operate.finding import ORDER, UNSAFE, WARNING
-from redlatch.operate.held import NoAnswer, master_option, one_or_many, states_of, table_of_locks, urls_of
+from redlatch.operate.doctor import ORDER, UNSAFE, WARNING, examine
+from redlatch.operate.held import NoAnswer, console, one_or_many, states_of, table_of_locks, urls_of
 from redlatch.operate.locks import LockState
 from redlatch.operate.markers import CannotMove, Markers
 from redlatch.operate.mover import Mover
 from redlatch.operate.others import OtherLock, find_others
 from redlatch.options import Options
 
-# The number of columns when the output is not a terminal.
-WIDTH = 140
-
-# Seconds between two looks while `--wait` lasts.
 LOOK = 0.05
 
 NOT_READY, NOT_AVAILABLE = 1, 2
 
-# A client with a shorter one gives its locks no validity: the allowance for drift takes all of it.
+# The allowance for drift takes all of a shorter one.
 SHORTEST_MAX_TTL = 0.003
 
 
@@ -56,23 +60,9 @@ drift_factor_option = click.option(
 )
 
 
-def named_masters(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
-        click.option(
-            "--max-ttl",
-            type=Number(min=SHORTEST_MAX_TTL),
-            default=DEFAULT_GUARD.max_ttl,
-            show_default=True,
-            help="max_ttl of the clients' guard, in seconds.",
-        ),
-        click.option("--strict", is_flag=True, help="The clients' guard is strict."),
-        click.option("--trust-persistence", is_flag=True, help="The clients' guard trusts persistence."),
-        prefix_option,
-        master_option,
-    ):
-        command = option(command)
-    return command
+named_masters = with_options(
+    master_option, prefix_option, trust_option, strict_option, max_ttl_option(SHORTEST_MAX_TTL), json_option
+)
 
 
 @click.command()
@@ -117,7 +107,6 @@ def status(
 def locks_of(
     urls: list[str], prefix: bytes, names: list[bytes] | None
 ) -> tuple[list[LockState] | None, NoAnswer | None]:
-    """Return the states of locks, or None if too few masters answer; and why some or all states are not known."""
     try:
         states = states_of(urls, prefix, names)
     except NoAnswer as error:
@@ -140,10 +129,10 @@ def show_health(health: Health) -> None:
 @master_option
 @click.argument("urls", metavar="[URL]...", nargs=-1)
 @click.option("--strict", is_flag=True, help=f"Exit with {NOT_READY} if there are warnings.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 @prefix_option
 @drift_factor_option
-@click.option("--trust-persistence", is_flag=True, help="The clients' guard trusts persistence.")
+@trust_option
 def doctor(
     masters: tuple[str, ...],
     urls: tuple[str, ...],
@@ -248,7 +237,6 @@ def move(
 
 
 def other_locks(ignored: tuple[str, ...], masters: list[Master]) -> list[OtherLock]:
-    """Find the locks of other clients; print which masters could not be searched, and why."""
     locks, failed = find_others(masters, ignored)
     for name, error in failed.items():
         click.echo(f"{name} was not searched for locks of other clients ({error}): make sure that there are none")
@@ -295,14 +283,6 @@ def exit_status(health: Health, ready: bool) -> int:
     if not health.available:
         return NOT_AVAILABLE
     return NOT_READY if ready and not health.ready else 0
-
-
-def console() -> Console:
-    """Brackets in names and owners are shown as they are: they are no markup."""
-    made = Console(emoji=False, markup=False, highlight=False)
-    if not made.is_terminal:
-        made.width = WIDTH
-    return made
 
 
 def table_of(health: Health) -> Table:

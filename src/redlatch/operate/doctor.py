@@ -1,7 +1,4 @@
-"""The checks of `redlatch doctor`.
-
-They connect as a client does, read INFO, CONFIG and the guard's marker, and take locks on a name of their own.
-"""
+"""The checks of `redlatch doctor`."""
 
 from __future__ import annotations
 
@@ -11,17 +8,19 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any
 
 import redis
 
 from redlatch.client import Client
-from redlatch.errors import QuorumUnavailable
-from redlatch.guard.marker import MARKER
+from redlatch.errors import MasterRefused, QuorumUnavailable
+from redlatch.guard.handover import is_awaited, is_left, names_of
+from redlatch.guard.handshake import GuardHandshake
+from redlatch.guard.marker import LEFT, MARKER, OF_FOUNDING, PENDING, Marker, shown_list
+from redlatch.guard.membership import CURE
 from redlatch.locks.connecting import cure_of
 from redlatch.masters.master import Master
-from redlatch.operate.finding import FINE, UNSAFE, WARNING, Finding, Patient
-from redlatch.operate.guarded import check_markers
 from redlatch.operate.locks import TIMEOUT, Unreadable, connected, described
 from redlatch.votes.commands import DELEX, DELIFEQ
 from redlatch.votes.said import shown
@@ -32,8 +31,48 @@ PINGS = 20
 # A larger difference, in seconds, may confuse readers of logs, and the order of fair locks.
 OFFSET = 0.1
 
-# Seconds over which the rates of clocks are compared.
 WATCHED = 2.0
+
+FINE, WARNING, UNSAFE = "fine", "warning", "unsafe"
+ORDER = (UNSAFE, WARNING, FINE)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One result; `master` is empty if it is about all of them, and `cure` if nothing is to be done."""
+
+    level: str
+    master: str
+    text: str
+    cure: str = ""
+
+
+@dataclass
+class Patient:
+    """One master, and what was read from it.
+
+    Attributes:
+        traits: from the handshake of a client (see `wire.traits`).
+        info: the reply to INFO.
+        config: the reply to CONFIG GET; empty if that is not allowed.
+        offset: seconds by which its clock is ahead of this machine's.
+        rate: how much faster its clock runs than this machine's, as a share.
+        error: why it could not be examined.
+    """
+
+    master: Master
+    traits: Any = None
+    info: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+    pings: list[float] = field(default_factory=list)
+    offset: float = 0.0
+    rate: float = 0.0
+    encrypted: bool = False
+    error: Exception | None = None
+    cure: str = ""
+
+    def finding(self, level: str, text: str, cure: str = "") -> Finding:
+        return Finding(level, self.master.name, text, cure)
 
 
 def examine(masters: list[Master], drift_factor: float, prefix: bytes, trust_persistence: bool) -> list[Finding]:
@@ -41,10 +80,10 @@ def examine(masters: list[Master], drift_factor: float, prefix: bytes, trust_per
         patients = list(pool.map(_read, masters))
     found = list(_of_all(patients))
     for patient in patients:
-        for check in CHECKS:
-            if patient.error is None or check is _reachable:
-                found += check(patient)
+        found += _reachable(patient)
         if patient.error is None:
+            for check in (_encryption, _version, _memory, _cluster, _replicas):
+                found += check(patient)
             found += _clock(patient, drift_factor)
             found += _persistence(patient, trust_persistence)
             found += _rights(patient, prefix)
@@ -65,7 +104,6 @@ def _read(master: Master) -> Patient:
                 config: Any = server.config_get("*")
                 patient.config = config
             except redis.ResponseError:
-                # The rights to CONFIG are optional.
                 patient.config = {}
             patient.pings = [_timed(server.ping) for _ in range(PINGS)]
             first = _offset(server)
@@ -96,7 +134,6 @@ def _offset(server: redis.Redis) -> float:
 
 
 def _of_all(patients: list[Patient]) -> Iterator[Finding]:
-    """Check what only several masters together can show."""
     size = len(patients)
     if size % 2 == 0:
         text = f"{size} masters tolerate no more failures than {size - 1}"
@@ -105,7 +142,7 @@ def _of_all(patients: list[Patient]) -> Iterator[Finding]:
     for patient in patients:
         if patient.traits is not None and same[patient.traits.run_id] > 1:
             text = "it is the same server as another master of the list"
-            yield Finding(UNSAFE, patient.master.name, text, "name each server once")
+            yield patient.finding(UNSAFE, text, "name each server once")
     hosts = Counter(patient.master.address.rpartition(":")[0] for patient in patients)
     for host, count in hosts.items():
         if count > 1 and size > 1:
@@ -116,46 +153,46 @@ def _of_all(patients: list[Patient]) -> Iterator[Finding]:
 def _reachable(patient: Patient) -> Iterator[Finding]:
     if patient.error is not None:
         cure = "start it, or mend the network or the URL; Troubleshooting in the docs has each message"
-        yield Finding(UNSAFE, patient.master.name, f"it cannot be used: {patient.error}", patient.cure or cure)
+        yield patient.finding(UNSAFE, f"it cannot be used: {patient.error}", patient.cure or cure)
         return
     middle, worst = statistics.median(patient.pings) * 1e3, max(patient.pings) * 1e3
-    yield Finding(FINE, patient.master.name, f"answers in {middle:.2f} ms (at most {worst:.2f} ms of {PINGS})")
+    yield patient.finding(FINE, f"answers in {middle:.2f} ms (at most {worst:.2f} ms of {PINGS})")
 
 
 def _encryption(patient: Patient) -> Iterator[Finding]:
     local = patient.master.address.startswith(("127.", "localhost", "::1", "[::1]", "/"))
     if not patient.encrypted and not local:
         text = "the connection is not encrypted: tokens and passwords can be read on the way"
-        yield Finding(WARNING, patient.master.name, text, "use rediss:// URLs, or a network that only you can read")
+        yield patient.finding(WARNING, text, "use rediss:// URLs, or a network that only you can read")
 
 
 def _version(patient: Patient) -> Iterator[Finding]:
-    traits, name = patient.traits, patient.master.name
+    traits = patient.traits
     version = f"{traits.server} {'.'.join(map(str, traits.version))}"
     if traits.dialect in (DELIFEQ, DELEX):
-        yield Finding(FINE, name, f"{version}: releases with one native command")
+        yield patient.finding(FINE, f"{version}: releases with one native command")
     else:
-        yield Finding(FINE, name, f"{version}: releases by a script; Valkey 9 and Redis 8.4 have a cheaper command")
+        yield patient.finding(FINE, f"{version}: releases by a script; Valkey 9 and Redis 8.4 have a cheaper command")
     if not traits.tracking:
         text = "it does not push when a lock is released (CLIENT TRACKING in RESP3), so waiters poll"
-        yield Finding(WARNING, name, text, "use Redis 6 or later, or any Valkey, and grant +client|tracking")
+        yield patient.finding(WARNING, text, "use Redis 6 or later, or any Valkey, and grant +client|tracking")
     if not traits.scripts:
-        yield Finding(FINE, name, "it refuses scripts: transactions are used, for plain and fenced locks only")
+        yield patient.finding(FINE, "it refuses scripts: transactions are used, for plain and fenced locks only")
 
 
 def _memory(patient: Patient) -> Iterator[Finding]:
     if patient.traits.evicts:
         text = f"it may evict locks before their time (maxmemory-policy {patient.traits.evicts})"
-        yield Finding(UNSAFE, patient.master.name, text, "set maxmemory-policy noeviction")
+        yield patient.finding(UNSAFE, text, "set maxmemory-policy noeviction")
     elif patient.info.get("maxmemory_policy", "noeviction") != "noeviction":
         text = f"maxmemory-policy is {shown(patient.info['maxmemory_policy'])}, without a maxmemory so far"
-        yield Finding(WARNING, patient.master.name, text, "set maxmemory-policy noeviction before there is a maxmemory")
+        yield patient.finding(WARNING, text, "set maxmemory-policy noeviction before there is a maxmemory")
 
 
 def _cluster(patient: Patient) -> Iterator[Finding]:
     if patient.info.get("cluster_enabled"):
         text = "it is a node of a cluster, which has only some of the names, and may fail over"
-        yield Finding(UNSAFE, patient.master.name, text, "use servers that are no part of a cluster")
+        yield patient.finding(UNSAFE, text, "use servers that are no part of a cluster")
 
 
 def _replicas(patient: Patient) -> Iterator[Finding]:
@@ -164,36 +201,22 @@ def _replicas(patient: Patient) -> Iterator[Finding]:
         return
     if not patient.config:
         text = f"it has {shown(replicas)} replicas, and the right to read min-replicas-to-write (CONFIG GET) is missing"
-        yield Finding(WARNING, patient.master.name, text, "grant +config|get, or make sure that it is 1 or more")
+        yield patient.finding(WARNING, text, "grant +config|get, or make sure that it is 1 or more")
     elif patient.config.get("min-replicas-to-write", "0") == "0":
         text = f"it has {shown(replicas)} replicas, and grants locks without them (min-replicas-to-write is 0)"
-        yield Finding(
-            WARNING, patient.master.name, text, "set min-replicas-to-write to 1, if Sentinel may promote them"
-        )
-
-
-CHECKS: tuple[Callable[[Patient], Iterator[Finding]], ...] = (
-    _reachable,
-    _encryption,
-    _version,
-    _memory,
-    _cluster,
-    _replicas,
-)
+        yield patient.finding(WARNING, text, "set min-replicas-to-write to 1, if Sentinel may promote them")
 
 
 def _clock(patient: Patient, drift_factor: float) -> Iterator[Finding]:
-    name, offset = patient.master.name, patient.offset
-    if abs(patient.rate) > drift_factor:
-        text = (
-            f"its clock runs {abs(patient.rate):.1%} {'faster' if patient.rate > 0 else 'slower'} than this machine's"
-        )
-        yield Finding(UNSAFE, name, text, f"mend the clock: locks allow for {drift_factor:.1%} (drift_factor)")
+    offset, rate = patient.offset, patient.rate
+    if abs(rate) > drift_factor:
+        text = f"its clock runs {abs(rate):.1%} {'faster' if rate > 0 else 'slower'} than this machine's"
+        yield patient.finding(UNSAFE, text, f"mend the clock: locks allow for {drift_factor:.1%} (drift_factor)")
     elif abs(offset) > OFFSET:
         text = f"its clock is {abs(offset):.3f} s {'ahead of' if offset > 0 else 'behind'} this machine's"
-        yield Finding(WARNING, name, text, "synchronize the clocks (NTP)")
+        yield patient.finding(WARNING, text, "synchronize the clocks (NTP)")
     else:
-        yield Finding(FINE, name, f"its clock differs by {abs(offset) * 1e3:.1f} ms")
+        yield patient.finding(FINE, f"its clock differs by {abs(offset) * 1e3:.1f} ms")
 
 
 def _persistence(patient: Patient, trusted: bool) -> Iterator[Finding]:
@@ -201,30 +224,28 @@ def _persistence(patient: Patient, trusted: bool) -> Iterator[Finding]:
     if trusted and not always:
         text = "a restart may lose locks, but the guard trusts its persistence"
         cure = "set appendonly yes and appendfsync always, or give up trust_persistence"
-        yield Finding(UNSAFE if patient.config else WARNING, patient.master.name, text, cure)
+        yield patient.finding(UNSAFE if patient.config else WARNING, text, cure)
     elif not trusted:
-        yield Finding(FINE, patient.master.name, "after a restart the guard keeps it out for the longest ttl in use")
+        yield patient.finding(FINE, "after a restart the guard keeps it out for the longest ttl in use")
 
 
 def _rights(patient: Patient, prefix: bytes) -> Iterator[Finding]:
-    """Acquire, extend and release a lock of each kind, on this master only."""
     name = f"redlatch-doctor-{secrets.token_hex(8)}"
     refused: dict[str, str] = {}
     with Client([connected(patient.master)], prefix=prefix, guard=None, ttl=1.0) as client:
         for kind, lock in _kinds(client, name, patient.traits.scripts):
             try:
                 if lock.acquire(blocking=False):
-                    # A longer ttl changes the keys.
                     lock.extend(2.0)
                     lock.release()
             except QuorumUnavailable as error:
                 refused[kind] = str(next(iter(error.causes.values()), error))
     if not refused:
-        yield Finding(FINE, patient.master.name, "locks of all kinds can be taken, extended and released")
+        yield patient.finding(FINE, "locks of all kinds can be taken, extended and released")
     for kind, why in refused.items():
         level = UNSAFE if kind == "a lock" else WARNING
         text = f"{kind} cannot be taken, extended and released: {why}"
-        yield Finding(level, patient.master.name, text, "grant the rights that Access rights in the docs lists")
+        yield patient.finding(level, text, "grant the rights that Access rights in the docs lists")
 
 
 def _kinds(client: Client, name: str, scripts: bool) -> Iterator[tuple[str, Any]]:
@@ -235,3 +256,53 @@ def _kinds(client: Client, name: str, scripts: bool) -> Iterator[tuple[str, Any]
         yield "a read lock", client.rw_lock(name).read()
         yield "a write lock", client.rw_lock(name).write()
         yield "a semaphore", client.semaphore(name, 2)
+
+
+def check_markers(patients: list[Patient], key: bytes, trusted: bool) -> Iterator[Finding]:
+    markers: dict[str, Marker | None] = {}
+    for patient in patients:
+        if patient.error is None:
+            try:
+                markers[patient.master.name] = _marker_of(patient.master, key)
+            except (MasterRefused, OSError, redis.RedisError) as error:
+                cure = cure_of(error) or "Access rights in the docs has the rights"
+                yield patient.finding(UNSAFE, described(error), cure)
+            except (ValueError, TypeError, RecursionError):
+                text = f"it has a marker that is not ours: the guard's key {key!r} holds something else"
+                yield patient.finding(UNSAFE, text, "find out who wrote it; then delete it")
+    mine = names_of(tuple(patient.master.address for patient in patients))
+    for name, marker in markers.items():
+        if marker is not None:
+            yield _of_marker(name, marker, mine, trusted)
+        elif any(markers.values()):
+            text = "the guard's marker is missing, but others have theirs: it may have forgotten locks, and has no vote"
+            yield Finding(WARNING, name, text, "wait: it votes by itself after the longest ttl in use")
+        else:
+            yield Finding(FINE, name, "no client with a guard has used it lately with this prefix")
+
+
+def _marker_of(master: Master, key: bytes) -> Marker | None:
+    connection = dial(master, TIMEOUT, tracking=False, extension=GuardHandshake(key))
+    connection.sock.close()
+    return Marker.read(connection.traits.report.marker)
+
+
+def _of_marker(name: str, marker: Marker, mine: tuple[str, ...], trusted: bool) -> Finding:
+    if is_left(marker, mine):
+        text = f"it was left for {shown_list(marker.successors if marker.stage == LEFT else marker.masters)}"
+        return Finding(WARNING, name, text, "give all clients those masters")
+    if is_awaited(marker, mine):
+        old = marker.previous if marker.stage == PENDING else marker.masters
+        text = f"it waits for the handover from {shown_list(old)}"
+        return Finding(WARNING, name, text, "if that has stopped, run `redlatch masters move` once more")
+    if marker.masters != mine:
+        # A host may have another name there, which is no danger.
+        level = WARNING if len(marker.masters) == len(mine) else UNSAFE
+        return Finding(level, name, f"{marker.shown_owner()} has it in the list {marker.shown_masters()}", CURE)
+    if marker.trusted != trusted:
+        text = f"{marker.shown_owner()} uses it with trust_persistence={marker.trusted}"
+        return Finding(UNSAFE, name, text, "give all clients the same guard, and this command its options")
+    if marker.stage in OF_FOUNDING:
+        text = "its guard's marker is not final: a client was interrupted while it used new masters for the first time"
+        return Finding(WARNING, name, text, "start a client, with all masters up")
+    return Finding(FINE, name, f"its clients have this list of masters; the longest ttl in use is {marker.horizon} ms")

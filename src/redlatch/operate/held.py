@@ -1,16 +1,22 @@
-"""The command line of `redlatch unlock`, and the output of locks for `status` and `top`."""
+"""The command lines of `redlatch unlock` and `redlatch top`, and the output of locks."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
+import time
+from collections import Counter
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 import click
+from rich.console import Console
+from rich.live import Live
 from rich.table import Table
 
-from redlatch.arguments import NAME, prefix_option
+from redlatch.arguments import NAME, Number, master_option, prefix_option
 from redlatch.errors import ConfigurationError
 from redlatch.masters.listed import masters_from_env, masters_of
 from redlatch.masters.master import Master
@@ -21,19 +27,22 @@ from redlatch.votes.units import quorum_of
 NOT_HELD, NO_QUORUM = 1, 69
 
 
-master_option = click.option(
-    "-m", "--master", "masters", multiple=True, metavar="URL", help="A master; once for each. [REDLATCH_MASTERS]"
-)
+WIDTH = 140
+
+
+def console() -> Console:
+    """Brackets in names and owners are no markup."""
+    made = Console(emoji=False, markup=False, highlight=False)
+    if not made.is_terminal:
+        made.width = WIDTH
+    return made
 
 
 class NoAnswer(click.ClickException):
-    """Too few masters answered, so the holders are unknown."""
-
     exit_code = NO_QUORUM
 
 
 def urls_of(*given: tuple[str, ...]) -> list[str]:
-    """Return the masters from the command line, or from the environment."""
     try:
         return [url for urls in given for url in urls] or [masters_from_env()]
     except ConfigurationError as error:
@@ -46,10 +55,7 @@ def one_or_many(urls: list[str]) -> Any:
 
 
 def states_of(urls: list[str], prefix: bytes, names: list[bytes] | None) -> list[LockState]:
-    """Return the states of locks, sorted by name.
-
-    Args:
-        names: the names of the locks; None finds all with the prefix that are held or waited for.
+    """Return the states of the locks with these names, sorted; None finds all that are held or waited for.
 
     Raises:
         NoAnswer: too few masters answer.
@@ -68,7 +74,6 @@ def states_of(urls: list[str], prefix: bytes, names: list[bytes] | None) -> list
 
 
 def _of_quorum(masters: list[Master], work: Any) -> list[Any]:
-    """Return the answers of at least a quorum. They include every held lock."""
     answers, failed = on_each(masters, work)
     if len(answers) < quorum_of(len(masters)):
         each = "; ".join(f"{name}: {error}" for name, error in failed.items())
@@ -140,5 +145,76 @@ def unlock(
         click.echo(f"{master}: {failure}", err=True)
     if len(ended) < quorum_of(size):
         sys.exit(NO_QUORUM)
-    # If none was deleted, the holder has released the lock meanwhile.
+    # The holder may have released the lock meanwhile.
     sys.exit(0 if any(ended) else NOT_HELD)
+
+
+# The owners, and the seconds in which they acquired the lock.
+Holders = frozenset[tuple[str, int]]
+
+
+class Watch:
+    """Compares successive looks at the locks; `changes` counts how often the holders of each lock have changed."""
+
+    def __init__(self) -> None:
+        self.changes: Counter[str] = Counter()
+        self._holders: dict[str, Holders] = {}
+
+    def note(self, states: list[LockState], now: float) -> None:
+        found = {state.name: _holders_of(state, now) for state in states}
+        for name in found.keys() | self._holders.keys():
+            before, after = self._holders.get(name), found.get(name, frozenset())
+            # A lock that becomes free has no new owner yet.
+            if before is not None and after - before:
+                self.changes[name] += len(after - before)
+            if name in found:
+                self._holders[name] = after or (before or frozenset())
+
+
+def _holders_of(state: LockState, now: float) -> Holders:
+    return frozenset((holder.owner, round(now - (holder.held_for or 0.0))) for holder in state.holders)
+
+
+def table_of(states: list[LockState], watch: Watch) -> Table:
+    """Put the locks with most waiters first, then those with most changes."""
+    held = sum(bool(state.holders) for state in states)
+    title = "1 lock is held" if held == 1 else f"{held} locks are held"
+    table = Table("lock", "kind", "held by", "for", "runs out in", "waiting", "changes", title=title)
+    for state in sorted(states, key=lambda state: (-state.waiting, -watch.changes[state.name], state.name)):
+        owners = ", ".join(sorted({holder.owner or "?" for holder in state.holders})) or without_holder(state)
+        longest = max([holder.held_for for holder in state.holders if holder.held_for is not None], default=None)
+        last = max([holder.ttl_left for holder in state.holders], default=0.0)
+        since, until = (seconds(longest), seconds(last)) if state.holders else ("", "")
+        many = f" ({len(state.holders)})" if len(state.holders) > 1 else ""
+        changes = str(watch.changes[state.name] or "")
+        table.add_row(state.name, state.kind, owners + many, since, until, str(state.waiting or ""), changes)
+    return table
+
+
+@click.command()
+@master_option
+@prefix_option
+@click.option("--every", type=Number(min=0.1), default=1.0, show_default=True, help="Seconds between looks.")
+@click.option("--looks", type=click.IntRange(min=1), help="End after so many looks. Default: with Ctrl-C.")
+@click.argument("urls", metavar="[URL]...", nargs=-1)
+def top(masters: tuple[str, ...], urls: tuple[str, ...], prefix: bytes, every: float, looks: int | None) -> None:
+    """Show the locks that are held or waited for, live.
+
+    A change is a holder that the look before did not see. A look reads all keys with the prefix, so give one where the
+    servers have many others. Exit with 69 if too few masters answer to say which locks are held.
+    """
+    listed, watch = urls_of(masters, urls), Watch()
+    out = console()
+    # Without a terminal, `Live` writes nothing before its end.
+    shown = Live(console=out, auto_refresh=False) if out.is_terminal else nullcontext()
+    with shown as live:
+        for look in itertools.count(1):
+            states = states_of(listed, prefix, None)
+            watch.note(states, time.time())
+            if live is None:
+                out.print(table_of(states, watch))
+            else:
+                live.update(table_of(states, watch), refresh=True)
+            if look == looks:
+                return
+            time.sleep(every)

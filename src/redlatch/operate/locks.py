@@ -16,10 +16,9 @@ import redis
 
 from redlatch.errors import LockError
 from redlatch.holder import Holder
-from redlatch.locks.factory import SLOTS
-from redlatch.locks.readwrite import SUFFIX
 from redlatch.masters.master import Master
 from redlatch.votes.commands import COUNTER
+from redlatch.votes.kinds import ALL, LISTED, Storage
 from redlatch.votes.label import owner_of
 from redlatch.votes.said import said, said_of_login, shown
 from redlatch.votes.units import quorum_of
@@ -39,13 +38,29 @@ TRIES = 20
 
 TOGETHER = 1000
 
-# The suffixes of the keys beside that of a plain lock, as `quorum.kinds` and the clients add them.
-QUEUE = b"\0queue"
-TOKENS = SLOTS + b"\0tokens"
-READERS, WRITER, WRITERS = SUFFIX, SUFFIX + b"\0writer", SUFFIX + b"\0waits"
+# What `read` asks about the keys of a kind, by its storage: commands, each with the place of the key in the suffixes.
+READS = {
+    Storage.TOKEN: (("GET", 0), ("PTTL", 0)),
+    Storage.SLOTS: (("ZRANGE", 0), ("HGETALL", 1)),
+    Storage.TOKENS: (("ZRANGE", 0),),
+    Storage.WRITER: (("ZRANGE", 0), ("GET", 1)),
+}
 
-# The kinds of locks.
-PLAIN, SEMAPHORE, READ, WRITE = "lock", "semaphore", "readers", "writer"
+# What `read` asks about each name: commands, each with the suffix of the key. Some kinds share a key.
+FENCE = "GET", COUNTER
+WAITERS = [each.waiters for each in ALL if each.waiters is not None]
+QUESTIONS = list(
+    dict.fromkeys(
+        [
+            *[(command, each.suffixes[place]) for each in LISTED.values() for command, place in READS[each.storage]],
+            FENCE,
+            *WAITERS,
+        ]
+    )
+)
+
+# The member that stands for a writer among the readers.
+WRITES = b"w"
 
 
 @dataclass(frozen=True)
@@ -53,7 +68,7 @@ class Grant:
     """One holder on one master.
 
     Attributes:
-        kind: PLAIN to WRITE.
+        kind: the word for the kind (see `votes.kinds.LISTED`).
         place: the slot of a semaphore; otherwise empty.
         left_ms: milliseconds until it expires; -1 without a ttl.
     """
@@ -84,7 +99,7 @@ class LockState:
 
     Attributes:
         name: in printable form.
-        kind: one of the kinds above; "" if the lock is free.
+        kind: as in `Grant`; "" if the lock is free.
         holders: those that a quorum has.
         fence, waiting: as in `OnMaster`. Other waiters are not on the masters.
         split: True if masters have holders that no quorum has: attempts in progress, or what is left of one.
@@ -184,36 +199,53 @@ def read(server: redis.Redis, key: bytes) -> OnMaster:
     pipe: Any = server.pipeline(transaction=False)
     with pipe:
         pipe.time()
-        pipe.get(key).pttl(key).get(key + COUNTER).zcard(key + QUEUE)
-        pipe.zrange(key + SLOTS, 0, -1, withscores=True).hgetall(key + TOKENS)
-        pipe.zrange(key + READERS, 0, -1, withscores=True).get(key + WRITER)
-        pipe.zrange(key + WRITERS, 0, -1, withscores=True)
-        answers = pipe.execute(raise_on_error=False)
+        for command, suffix in QUESTIONS:
+            _ask(pipe, command, key + suffix)
+        clock, *answers = pipe.execute(raise_on_error=False)
     # The right to TIME is optional. Any other missing answer could be that of a holder.
-    for answer in answers[1:]:
+    for answer in answers:
         if isinstance(answer, redis.RedisError) and not _is_of_another_type(answer):
             raise answer
-    known: list[Any] = [None if isinstance(each, redis.ResponseError) else each for each in answers]
-    clock, token, left, fence, queue, slots, tokens, readers, writer, writers = known
-    now = int(time.time() * 1000) if clock is None else clock[0] * 1000 + clock[1] // 1000
-    grants = [Grant(PLAIN, token, b"", left)] if token is not None else []
-    grants += [
-        Grant(SEMAPHORE, tokens[slot], slot, until - now)
-        for slot, until in _living(slots, now)
-        if slot in (tokens or {})
+    known = [None if isinstance(each, redis.ResponseError) else each for each in answers]
+    told = dict(zip(QUESTIONS, known, strict=True))
+    now = int(time.time() * 1000) if isinstance(clock, redis.ResponseError) else clock[0] * 1000 + clock[1] // 1000
+    grants = [
+        Grant(each.listed, *grant)
+        for each in LISTED.values()
+        for grant in _grants(each.storage, *[told[ask, each.suffixes[at]] for ask, at in READS[each.storage]], now=now)
     ]
-    grants += _read_write_grants(readers, writer, now)
-    waiting = (queue or 0) + len(list(_living(writers, now)))
-    known_fence = fence is not None and fence.isdigit() and len(fence) <= LONGEST_FENCE
-    return OnMaster(tuple(grants), int(fence) if known_fence else None, waiting)
+    waiting = sum([_count(told[question], now) for question in WAITERS])
+    fence = told[FENCE] or b""
+    return OnMaster(tuple(grants), int(fence) if fence.isdigit() and len(fence) <= LONGEST_FENCE else None, waiting)
 
 
-def _read_write_grants(readers: Any, writer: bytes | None, now: float) -> Iterator[Grant]:
-    for member, until in _living(readers, now):
-        if member == b"w":
-            yield Grant(WRITE, writer or b"", b"", until - now)
-        else:
-            yield Grant(READ, member, b"", until - now)
+def _ask(pipe: Any, command: str, key: bytes) -> None:
+    if command == "ZRANGE":
+        pipe.zrange(key, 0, -1, withscores=True)
+    else:
+        getattr(pipe, command.lower())(key)
+
+
+def _count(waiters: Any, now: float) -> int:
+    """Return the number of waiters from the answer of a master: a number, or members that count until they expire."""
+    return len(list(_living(waiters, now))) if isinstance(waiters, list) else waiters or 0
+
+
+def _grants(storage: Storage, first: Any, second: Any = None, *, now: float) -> Iterator[tuple[bytes, bytes, float]]:
+    """Yield the token, the place and the milliseconds left of each holder; `first` and `second` answer `READS`."""
+    if storage == Storage.TOKEN:
+        if first is not None:
+            yield first, b"", second
+        return
+    for member, until in _living(first, now):
+        if storage == Storage.SLOTS:
+            if member in (second or {}):
+                yield second[member], member, until - now
+        elif storage == Storage.WRITER:
+            if member == WRITES:
+                yield second or b"", b"", until - now
+        elif member != WRITES:
+            yield member, b"", until - now
 
 
 def _living(members: Any, now: float) -> Iterator[tuple[bytes, float]]:
@@ -268,26 +300,29 @@ def end(server: redis.Redis, key: bytes, tokens: frozenset[bytes], owner: str | 
 
 
 def _end_one(server: redis.Redis, key: bytes, grant: Grant) -> bool:
-    where = {PLAIN: key, SEMAPHORE: key + TOKENS, READ: key + READERS, WRITE: key + WRITER}[grant.kind]
+    declared = LISTED[grant.kind]
+    first, second, *_ = [*declared.keys_of(key + declared.suffix), b""]
+    # Where the token is.
+    where = first if declared.storage in (Storage.TOKEN, Storage.TOKENS) else second
     pipe: Any = server.pipeline()
     with pipe:
         try:
             pipe.watch(where)
-            if grant.kind == SEMAPHORE:
+            if declared.storage == Storage.SLOTS:
                 held: bool = pipe.hget(where, grant.place) == grant.token
-            elif grant.kind == READ:
+            elif declared.storage == Storage.TOKENS:
                 held = pipe.zscore(where, grant.token) is not None
             else:
                 held = pipe.get(where) == grant.token
             pipe.multi()
-            if held and grant.kind == PLAIN:
-                pipe.delete(key)
-            elif held and grant.kind == SEMAPHORE:
-                pipe.hdel(where, grant.place).zrem(key + SLOTS, grant.place)
-            elif held and grant.kind == READ:
+            if held and declared.storage == Storage.TOKEN:
+                pipe.delete(where)
+            elif held and declared.storage == Storage.SLOTS:
+                pipe.hdel(where, grant.place).zrem(first, grant.place)
+            elif held and declared.storage == Storage.TOKENS:
                 pipe.zrem(where, grant.token)
             elif held:
-                pipe.delete(where).zrem(key + READERS, b"w")
+                pipe.delete(where).zrem(first, WRITES)
             pipe.execute()
         except redis.WatchError:
             # Another client has changed the key. The caller reads it again.

@@ -15,10 +15,8 @@ from redlatch.masters.master import Master
 from redlatch.votes.scripts import MARK_WITHIN_US
 from redlatch.wire.connect import dial
 
-# Timeout of a connect and of a handshake, in seconds.
 TIMEOUT = 2.0
 
-# Attempts of a step while others write markers.
 TRIES = 10
 
 
@@ -43,8 +41,6 @@ class Seen:
 
 @dataclass
 class Markers:
-    """Reads and writes the markers of masters."""
-
     key: bytes
 
     def read(self, master: Master) -> Seen:
@@ -55,7 +51,7 @@ class Markers:
 
         Args:
             kept_ms: milliseconds until the master deletes it.
-            within_ns: the master refuses it when this time has passed since the read. None is the longest time, 5 s.
+            within_ns: the master refuses it later than this after the read. None is the longest time, 5 s.
         """
         made_us = seen.report.server_us
         if within_ns is not None:
@@ -94,7 +90,6 @@ class Markers:
 
 
 def each(masters: Iterable[Master], work: Callable[[Master], Seen]) -> tuple[dict[str, Seen], dict[str, CannotMove]]:
-    """Call `work` for all masters concurrently; return the results and the failures by name."""
     listed = list(masters)
 
     def tried(master: Master) -> Seen | CannotMove:

@@ -1,7 +1,7 @@
 """The mover: it hands the locks of one list of masters over to another list (M2, M3, M5; see `guard.handover`).
 
-It may be interrupted at any step, run again, and run twice at once: the markers say how far a handover is. Each of its
-writes compares the whole marker that it has read.
+It may be interrupted, run again, and run twice at once: the markers say how far a handover is, and each write compares
+the whole marker that was read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from redlatch.votes.scripts import KEPT_MS
 from redlatch.votes.units import MILLISECOND, SECOND, drift_ns, quorum_of
 from redlatch.wire.net import now_ns
 
-# A client may use a marker for this long before it checks for changes: the time between two pulses.
+# A client checks its markers for changes this often.
 PULSES_NS = SECOND
 
 
@@ -77,12 +77,9 @@ class Mover:
         return [master for master in self.new if master.name not in old]
 
     def run(self, dry: bool = False) -> None:
-        """Do the whole handover, or what is left of it. If `dry`, only read and say what would be done.
-
-        Raise CannotMove if it cannot begin, continue or end now.
-        """
+        """Do the whole handover, or the rest of it; raise CannotMove if that fails. If `dry`, only tell its time."""
         if self._previous == self._successors:
-            # A handover to the same masters would leave them permanently.
+            # It would leave them permanently.
             raise CannotMove("both lists have the same masters, so there is nothing to hand over")
         if dry:
             found = self._read_all()
@@ -97,7 +94,7 @@ class Mover:
         self._finish_all()
 
     def _await_others(self) -> None:
-        """Wait until the locks of other clients have expired, because those clients keep using the old masters."""
+        """Wait until the locks of other clients have expired: those clients keep using the old masters."""
         locks = outlast(lambda: self.others(self._asked), self.say, self.sleep)
         if locks:
             left = any(self._is_begun(seen.marker, LEFT) for seen in self._read_all().values())
@@ -107,10 +104,7 @@ class Mover:
     # --- reading -------------------------------------------------------------------------------------
 
     def _read_all(self) -> dict[str, Seen]:
-        """Read all masters of both lists, refuse what contradicts a handover, and choose its number.
-
-        A new master may be out of reach once old masters were left.
-        """
+        """Read all masters of both lists, refuse what contradicts a handover, and choose its number."""
         masters = {master.name: master for master in [*self._asked, *self.new]}
         found, failed = each(masters.values(), self.markers.read)
         servers = [seen.report.run_id.partition(" ")[0] for seen in found.values()]
@@ -132,7 +126,7 @@ class Mover:
         if old and marker.masters == self._previous and marker.stage == FINAL:
             return
         if not old and marker.stage == LEFT and marker.successors == self._previous:
-            # It was left by an earlier handover, which has ended: its successors are in use.
+            # An earlier handover has ended: its successors are in use.
             return
         if old and marker.stage == LEFT:
             if marker.masters == self._previous and marker.successors == self._successors:
@@ -147,7 +141,6 @@ class Mover:
         return has_moved(marker, self._previous, self._successors)
 
     def _is_begun(self, marker: Marker | None, *stages: str) -> bool:
-        """Return True if a marker has one of these stages and belongs to a handover between these two lists."""
         if marker is None or marker.stage not in stages:
             return False
         if marker.stage == LEFT:
@@ -155,10 +148,9 @@ class Mover:
         return (marker.previous, marker.masters) == (self._previous, self._successors)
 
     def _choose(self, found: dict[str, Seen]) -> None:
-        """Choose the number of the handover: that of one that has begun, or a new one."""
         markers = [seen.marker for seen in found.values() if seen.marker is not None]
         known = [marker for marker in markers if marker.masters == self._previous and marker.stage in (FINAL, LEFT)]
-        # A marker from before the old masters became final belongs to an earlier handover between the same lists.
+        # An earlier marker belongs to another handover between the same lists.
         founded = max([marker.attempt for marker in known if marker.stage == FINAL], default=0)
         begun = [marker.attempt for marker in markers if self._is_begun(marker, PENDING, LEFT, FINAL)]
         begun = [number for number in begun if number > founded]
@@ -182,9 +174,9 @@ class Mover:
     def _begin(self) -> bool:
         """Mark the masters that are only in the new list as pending; return True if a new master is final already.
 
-        While no old master is left, the markers must be there before another mover could end the handover. So they are
-        written only within the shortest time that a handover takes. After that, a master without a marker may have
-        forgotten that it was final.
+        While no old master is left, another mover could end the handover before the markers are there. So they are
+        written only
+        within the shortest time that a handover takes. After that, a master without a marker may have been final.
         """
         for _ in range(TRIES):
             began_ns = now_ns()
@@ -209,11 +201,7 @@ class Mover:
         raise CannotMove("the markers of the new masters change all the time: is another handover under way?")
 
     def _pending(self, master: Master, seen: Seen, forgetful: bool) -> Marker:
-        """Return the pending marker of a new master.
-
-        Args:
-            forgetful: whether it may have had one, and may have been final since then.
-        """
+        """Return the pending marker of a new master; `forgetful` if it may have had one, and been final since then."""
         marker = pending_marker(self._old_marker(), seen.report, master.name, self._successors, self.number)
         return forgetful_copy(marker, seen.report, master.name, marker.wall) if forgetful else marker
 
@@ -233,7 +221,6 @@ class Mover:
         return self.markers.ensure(master, wanted, lambda _: LEFT_KEPT_MS)
 
     def _old_marker(self) -> Marker:
-        """Return a marker of the old list. The markers of the handover copy its options."""
         if self._known is None:
             raise CannotMove("no old master has a marker any more, and the handover has not ended")
         return self._known
@@ -269,8 +256,7 @@ class Mover:
     def _wait_ns(self, found: dict[str, Seen]) -> int:
         """Return how long locks acquired with old votes may live, plus the time between two pulses.
 
-        This is the longest ttl in use if enough masters that have forgotten nothing report it; otherwise the longest
-        ttl.
+        This is the longest ttl in use if enough masters that have forgotten nothing report it; otherwise `max_ttl`.
         """
         old = {master.name for master in self._asked}
         markers = [
@@ -314,7 +300,6 @@ class Mover:
             if marker is None or not self._is_begun(marker, PENDING, LEFT):
                 return None
             if not seen.keeps(marker.stage, self.number):
-                # The guard keeps it out.
                 return None
             return final_marker(marker, master.name)
 

@@ -1,8 +1,7 @@
 """Find the locks of other lock clients on masters: a handover would give their names to new holders.
 
 Programs with redis-py's Lock, or with one of our drop-ins, ignore the guard and continue to use the old master. Their
-keys are recognized by the value: a token in the form of these clients. The tokens of our own clients have a label, and
-our other keys a NUL.
+keys are recognized by the value: a token in the form of these clients.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ OTHERS_CURE = (
     "more. --ignore KEY leaves out a key that is no lock"
 )
 
-# The longest value that may be a token.
 _LONGEST = 64
 
 # 32 hexadecimal digits (redis-py and the drop-ins), a UUID (pottery, aioredlock), 22 letters and digits (redlock-py).
@@ -46,13 +44,7 @@ _PREFIX = b"lock:"
 
 @dataclass(frozen=True)
 class OtherLock:
-    """A key that looks like a lock of another client.
-
-    Attributes:
-        key: in printable form.
-        master: the name of its master.
-        left: seconds until it expires; None without a ttl.
-    """
+    """A key that looks like a lock of another client; `left` is the seconds until it expires, None without a ttl."""
 
     key: str
     master: str
@@ -64,7 +56,7 @@ class OtherLock:
 
 
 def find_others(masters: Iterable[Master], ignored: Iterable[str] = ()) -> tuple[list[OtherLock], dict[str, Exception]]:
-    """Return the locks of other clients on masters, and why some masters could not be searched, by name.
+    """Return the locks of other clients, and why some masters could not be searched, by name.
 
     `ignored` are shell patterns of keys that are no locks.
     """
@@ -99,7 +91,6 @@ def named(locks: list[OtherLock]) -> str:
 
 
 def _on_master(server: redis.Redis, ignored: tuple[str, ...]) -> dict[str, float | None]:
-    """Return the keys that look like locks of other clients, each with its ttl in seconds."""
     found: dict[str, float | None] = {}
     end = time.monotonic() + LONGEST_SCAN
     keys = iter(server.scan_iter(count=TOGETHER))
@@ -114,7 +105,6 @@ def _on_master(server: redis.Redis, ignored: tuple[str, ...]) -> dict[str, float
             name = shown(key.decode(errors="backslashreplace"))
             if _is_token(key, value) and not any(fnmatchcase(name, pattern) for pattern in ignored):
                 [left_ms] = _ask(server, "PTTL", [key])
-                # It may have expired meanwhile.
                 if isinstance(left_ms, int) and left_ms != -2:
                     found[name] = None if left_ms < 0 else left_ms / 1000
     return found

@@ -192,7 +192,7 @@ class Attempt:
         refused = not self._split and ballot.no >= ballot.size
         if (refused and not (self.over and kind.signs_off)) or not (kind.undoes or ballot.yes > 0):
             return None
-        return self.quorum.ballot(hold.releasing() if self.over else kind.undoing(hold.key, hold.lease))
+        return self.quorum.ballot(kind.undoing(hold.key, hold.lease, self.over))
 
     def _ends(self, ballot: Ballot, failures: int) -> bool:
         """Return whether to give up after an attempt without a verdict.

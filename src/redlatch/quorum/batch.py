@@ -103,7 +103,7 @@ def _win_all(quorum: Quorum, holds: list[Hold], ticket: object, ttl_ms: int, unt
             return
         won: list[Hold] = [hold for hold in holds if hold.state == HELD]
         if won:
-            yield Send([quorum.ballot(hold.releasing()) for hold in won])
+            yield Send([quorum.ballot(hold.undoing_attempt()) for hold in won])
         let_go(quorum, won)
         if rides_until:
             pause_until = now + quorum.retry.back_off_ns(quorum.random())
@@ -200,7 +200,7 @@ def _try_each(
             hold.keep(now - started)
             continue
         count_split(quorum, hold, ballot)
-        undone.append(quorum.ballot(hold.releasing()))
+        undone.append(quorum.ballot(hold.undoing_attempt()))
         if ballot.no < ballot.size:
             stirred.append(hold.key)
         if ballot.unavailable():

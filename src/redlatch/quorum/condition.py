@@ -29,7 +29,7 @@ from ..votes.units import MILLISECOND, SECOND
 from .effects import Answer, Send, Steps
 from .hold import Hold
 from .lease import new_lease
-from .outcome import is_final, loss, no_quorum, why_lost
+from .outcome import asking, loss, why_lost
 from .quorum import Quorum
 from .waiting.watches import Watch, new_watch
 
@@ -108,11 +108,11 @@ class CallQueue:
         Raises:
             QuorumUnavailable: too many masters failed. The call may have reached some masters.
         """
+        yield from asking(self.quorum, self.hold, "notify", self._calling(0 if count > MOST_CALLS else count))
+
+    def _calling(self, count: int) -> Steps:
         quorum = self.quorum
-        count = 0 if count > MOST_CALLS else count
-        began = quorum.clock.now()
         number = self.propose()
-        failures = 0
         while True:
             command = self.command(number, scripts.CALL_NOTIFY, [count, self.keep_ms])
             started: int = command.since_ns
@@ -126,9 +126,6 @@ class CallQueue:
                     return
                 number = self.propose()
             elif ballot.unavailable():
-                failures += 1
-                if is_final(ballot, failures):
-                    raise no_quorum("notify", quorum, self.hold, ballot, now - started, now - began)
                 number = self.propose()
             else:
                 number = self.raised(ballot)
@@ -181,32 +178,31 @@ class Waiter:
             QuorumUnavailable: too many masters failed. The lock is still held.
             NotOwned, LockLost: the lock was released, or its validity was over, before a quorum had answered.
         """
-        queue, quorum = self._queue, self._queue.quorum
-        hold = queue.hold
-        self._since_ns = began = quorum.clock.now()
-        self._ticket = queue.propose()
+        quorum, hold = self._queue.quorum, self._queue.hold
+        self._since_ns = quorum.clock.now()
+        self._ticket = self._queue.propose()
         self.entered = True
-        failures = 0
-        while True:
-            ballot = self._question(queue.keep_ms // ALIVE_SHARE, True)
-            yield ballot
-            now = quorum.clock.now()
-            started: int = ballot.command.since_ns
-            if ballot.yes >= ballot.quorum and not quorum.doubts.cover(started):
-                self._confirmed_ns = started
-                break
-            failures = failures + 1 if ballot.unavailable() else 0
-            if failures and is_final(ballot, failures):
-                raise no_quorum("wait", quorum, hold, ballot, now - started, now - began)
-            # Some masters may have accepted the old ticket.
-            yield Send([quorum.ballot(self.leaving(0))])
-            self._ticket = queue.raised(ballot)
+        yield from asking(quorum, hold, "wait", self._enter())
+        now = quorum.clock.now()
         if not hold.held(now):
             if hold.deadline_ns:
-                raise loss(why_lost(quorum, hold, True), hold, now - began)
+                raise loss(why_lost(quorum, hold, True), hold, now - self._since_ns)
             raise NotOwned(f"cannot wait: {hold.name!r} was released meanwhile", name=hold.name)
         # The lock object keeps its holder, who acquires again after the wait.
         hold.awaited = True
+
+    def _enter(self) -> Steps:
+        queue, quorum = self._queue, self._queue.quorum
+        while True:
+            ballot = self._question(queue.keep_ms // ALIVE_SHARE, True)
+            yield ballot
+            started: int = ballot.command.since_ns
+            if ballot.yes >= ballot.quorum and not quorum.doubts.cover(started):
+                self._confirmed_ns = started
+                return
+            # Some masters may have accepted the old ticket.
+            yield Send([quorum.ballot(self.leaving(0))])
+            self._ticket = queue.raised(ballot)
 
     def give_up(self) -> None:
         """Let others use the lock object. Call this once the acquire after the wait has begun, or is not needed."""

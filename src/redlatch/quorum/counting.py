@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from redlatch.errors import QuorumUnavailable
-from redlatch.loss import Loss
-from redlatch.quorum.losses import LOST_BEFORE
+from redlatch.loss import LOST_BEFORE, Loss
 
 from ..votes.ballot import Ballot
 from .claim import HELD

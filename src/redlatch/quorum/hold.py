@@ -45,7 +45,7 @@ class Hold(Claim):
         token_exposed: whether the token was given to a user, who may release the lock with it from anywhere.
         lacking: when an extension began, and a bit mask of the masters that had no key then (see `repair`).
         lost_ns: leases that were asked for until this time are lost, because the key was deleted.
-        lost_because: the token of the lease that was last found lost, and its loss; or None (see `outcome.why_gone`).
+        lost_because: the token of the lease that was last found lost, and its loss; or None (see `outcome.why_lost`).
         figures: the figures of its group; None if it has no group.
         won_ns: when this holder got the lease; 0 once the end of the lease was counted.
     """
@@ -117,8 +117,13 @@ class Hold(Claim):
         command.ttl_ms = ttl_ms
         return quorum.ballot(command, until_ns)
 
+    def undoing_attempt(self) -> Command:
+        """Return the command that undoes the last attempt of an acquire."""
+        return self.kind.undoing(self.key, self.lease, True)
+
     def releasing(self) -> Command:
-        return self.kind.releasing(self.key, self.lease)
+        """Return the command that releases the lock; call it only for a kind that is released."""
+        return self.kind.releasing(self.key, self.lease)  # type: ignore[return-value]
 
     def extending_to(self, ttl_ms: int, now_ns: int) -> Command:
         command = self.kind.extending(self.key, self.lease, ttl_ms)
@@ -269,8 +274,8 @@ class Hold(Claim):
         """
         if self.state in (FREE, WAITING, HANDED_OFF) or (self.state == ASKING and not self.kind.undoes):
             return None
-        command = self.releasing()
-        # Another thread may have released the lock before, or during `releasing`.
+        command = self.undoing_attempt()
+        # Another thread may have released the lock before, or during `undoing_attempt`.
         return command if self._to_undoing(ticket) else None
 
     def end_undoing(self, ticket: object) -> None:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 from redlatch.errors import ConfigurationError, LockBusy
@@ -16,9 +16,9 @@ from redlatch.votes.label import owner_of
 from ..votes.ballot import Ballot
 from ..votes.commands import Command, read_holder
 from ..votes.units import MILLISECOND, SECOND
-from .effects import Answer, Send, Steps
+from .effects import Answer, Effect, Send, Steps
 from .hold import Hold
-from .outcome import is_final, no_quorum
+from .outcome import asking
 from .quorum import Quorum
 
 # An acquire that has not won asks who has the lock. It waits for the answers for a tenth of its timeout, within these.
@@ -31,8 +31,7 @@ BATCH = 1024
 def locked(quorum: Quorum, hold: Hold, wait_ns: int) -> Steps:
     """Answer whether the lock is held: a quorum of masters says so (see `Kind.locked`)."""
     question = hold.kind.locked(hold.key)
-    for ballot in _inquiry(quorum, hold, question, wait_ns):
-        yield ballot
+    ballot: Ballot = yield from _inquiry(quorum, hold, question, wait_ns)
     yield Answer(ballot.yes >= ballot.quorum)
 
 
@@ -42,8 +41,7 @@ def owned(quorum: Quorum, hold: Hold, wait_ns: int) -> Steps:
     if mine:
         token = hold.lease.token
         question = hold.kind.owned(hold.key, hold.lease)
-        for ballot in _inquiry(quorum, hold, question, wait_ns):
-            yield ballot
+        ballot: Ballot = yield from _inquiry(quorum, hold, question, wait_ns)
         mine = ballot.yes >= ballot.quorum and hold.lease.token is token and hold.held(quorum.clock.now())
     yield Answer(mine)
 
@@ -59,8 +57,7 @@ def holder(quorum: Quorum, hold: Hold, wait_ns: int) -> Steps:
     question = hold.kind.holder(hold.key)
     if question is None:
         raise ConfigurationError(f"holder: {hold.name!r} may have several holders", name=hold.name)
-    for ballot in _inquiry(quorum, hold, question, wait_ns):
-        yield ballot
+    ballot: Ballot = yield from _inquiry(quorum, hold, question, wait_ns)
     if _is_split(ballot, quorum.majority):
         ballot.reopen(ballot.until_ns)
         yield ballot
@@ -70,13 +67,18 @@ def holder(quorum: Quorum, hold: Hold, wait_ns: int) -> Steps:
 def blockers(quorum: Quorum, holds: list[Hold], timeout_ns: int) -> Steps:
     """Answer who keeps these locks from being acquired: a list of pairs of a hold and a `Holder`, as far as known.
 
-    Too few answers are no error: the caller has another one to raise.
+    If other holds of this client have some of them, no master is asked. Too few answers are no error: the caller has
+    another one to raise.
 
     Args:
         holds: the locks; of more than `BATCH`, the first ones count.
         timeout_ns: the timeout of the acquire that has not won.
     """
     hold: Hold
+    known = local_holders(quorum, holds)
+    if known:
+        yield Answer(known)
+        return
     until = quorum.clock.now() + min(max(timeout_ns // 10, LEAST_NS), MOST_NS)
     asked: list[Any] = []
     for hold in holds[:BATCH]:
@@ -101,21 +103,23 @@ def name_holder(quorum: Quorum, hold: Hold, error: LockBusy, until_ns: int) -> S
     Args:
         until_ns: the end of the timeout of the acquire.
     """
-    found = local_holder(quorum, hold)
-    if found is None:
-        for effect in blockers(quorum, [hold], until_ns - quorum.clock.now()):
-            if not isinstance(effect, Answer):
-                yield effect
-            else:
-                answer: Any = effect.value
-                found = answer[0][1] if answer else None
-    if found is not None:
-        error.holder = found
-        error.args = (f"{error.args[0]}; {held_by(found)}",)
+    for effect in blockers(quorum, [hold], until_ns - quorum.clock.now()):
+        if not isinstance(effect, Answer):
+            yield effect
+            continue
+        answer: Any = effect.value
+        for _, found in answer:
+            error.holder = found
+            error.args = (f"{error.args[0]}; {held_by(found)}",)
 
 
-def local_holder(quorum: Quorum, hold: Hold) -> Holder | None:
-    """Return the holder if it is another lock object of this client."""
+def local_holders(quorum: Quorum, holds: list[Hold]) -> list[tuple[Hold, Holder]]:
+    """Return those of these locks that other lock objects of this client hold, each with its holder."""
+    known = [(hold, _local_holder(quorum, hold)) for hold in holds]
+    return [(hold, found) for hold, found in known if found is not None]
+
+
+def _local_holder(quorum: Quorum, hold: Hold) -> Holder | None:
     head: Hold | None = quorum.queues.heads.get(hold.key)
     now = quorum.clock.now()
     if head is None or head is hold or not head.held(now):
@@ -176,13 +180,15 @@ def _of_quorum(ballot: Ballot, quorum: int) -> tuple[bytes, int, int] | None:
     return None
 
 
-def _inquiry(quorum: Quorum, hold: Hold, command: Command, wait_ns: int) -> Iterator[Ballot]:
-    """Ask the masters, and ask again if connections broke; the last ballot has the answer."""
-    started = quorum.clock.now()
-    for failures in (1, 2):
-        ballot = quorum.ballot(command, started + wait_ns)
+def _inquiry(quorum: Quorum, hold: Hold, command: Command, wait_ns: int) -> Generator[Effect, None, Ballot]:
+    """Ask the masters, and ask again if connections broke; return the ballot that has the answer."""
+    ballot: Ballot = yield from asking(quorum, hold, "query", _ask(quorum, command, quorum.clock.now() + wait_ns))
+    return ballot
+
+
+def _ask(quorum: Quorum, command: Command, until_ns: int) -> Generator[Effect, None, Ballot]:
+    while True:
+        ballot = quorum.ballot(command, until_ns)
         yield ballot
         if not ballot.unavailable():
-            return
-        if is_final(ballot, failures):
-            raise no_quorum("query", quorum, hold, ballot, quorum.clock.now() - started)
+            return ballot

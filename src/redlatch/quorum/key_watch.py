@@ -15,8 +15,8 @@ from collections.abc import Collection
 from typing import Any
 
 from redlatch.errors import MasterQuarantined
+from redlatch.loss import KEY_GONE
 from redlatch.quorum.hold import Hold
-from redlatch.quorum.losses import KEY_GONE
 from redlatch.quorum.quorum import Quorum
 from redlatch.votes.ballot import Ballot
 from redlatch.votes.commands import TRACKED

@@ -24,7 +24,7 @@ from ..votes.units import MILLISECOND, SECOND
 from .effects import Answer, Effect, Pause, Send, Steps
 from .hold import Hold
 from .lease import new_lease
-from .outcome import is_final, no_quorum
+from .outcome import asking
 from .quorum import Quorum
 from .waiting.watches import Watch, new_watch
 
@@ -174,19 +174,15 @@ class Counts:
 
     def _vote(self, what: str, script: Script, numbers: list[int]) -> Generator[Effect, None, Ballot]:
         """Call a script on every master, and again if connections broke; return the ballot that a quorum answered."""
-        quorum = self._quorum
-        began = quorum.clock.now()
-        failures = 0
+        ballot: Ballot = yield from asking(self._quorum, self._hold, what, self._call(script, numbers))
+        return ballot
+
+    def _call(self, script: Script, numbers: list[int]) -> Generator[Effect, None, Ballot]:
         while True:
             ballot = self._ballot(script, numbers)
             yield ballot
-            started: int = ballot.command.since_ns
-            if ballot.yes >= ballot.quorum and not quorum.doubts.cover(started):
+            if ballot.yes >= ballot.quorum and not self._quorum.doubts.cover(ballot.command.since_ns):
                 return ballot
-            failures = failures + 1 if ballot.unavailable() else 0
-            if failures and is_final(ballot, failures):
-                now = quorum.clock.now()
-                raise no_quorum(what, quorum, self._hold, ballot, now - started, now - began)
 
     def _ballot(self, script: Script, numbers: list[int]) -> Ballot:
         quorum = self._quorum

@@ -6,15 +6,18 @@ Source of the algorithm: https://redis.io/docs/latest/develop/clients/patterns/d
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from typing import Any
+
 from redis.exceptions import AuthenticationError, NoPermissionError
 
 from redlatch.errors import RETRY_AFTER, LockLost, MasterQuarantined, QuorumUnavailable
-from redlatch.loss import Loss
-from redlatch.quorum.losses import FORGOTTEN, RAN_OUT, RELEASED
+from redlatch.loss import FORGOTTEN, IN_DOUBT, RAN_OUT, RELEASED, Loss
 
 from ..votes.ballot import Ballot
 from ..votes.units import SECOND
 from .counting import count_end
+from .effects import Effect
 from .hold import Hold
 from .lease import Lease
 from .policy import Doubts
@@ -47,6 +50,35 @@ def is_final(ballot: Ballot, failures: int) -> bool:
         failures: how many ballots in a row, including this one, had no verdict.
     """
     return failures > 1 or not ballot.decided
+
+
+def asking(quorum: Quorum, hold: Hold, what: str, steps: Generator[Effect, None, Any]) -> Generator[Effect, None, Any]:
+    """Perform steps that ask the masters, and ask once more if connections broke; return their result.
+
+    Args:
+        hold: has the name, for the error.
+        what: the name of the call, for the error.
+        steps: they may go on after each ballot without a verdict. They get no further if that ballot was final.
+
+    Raises:
+        QuorumUnavailable: a ballot without a verdict was final (`is_final`), and the steps have not ended.
+    """
+    began = asked = quorum.clock.now()
+    last: Ballot | None = None
+    failures = 0
+    while True:
+        try:
+            effect = next(steps)
+        except StopIteration as ended:
+            return ended.value
+        now = quorum.clock.now()
+        if last is not None:
+            failures = failures + 1 if last.unavailable() else 0
+            if failures and is_final(last, failures):
+                raise no_quorum(what, quorum, hold, last, now - asked, now - began)
+        last = effect if isinstance(effect, Ballot) else None
+        asked = now
+        yield effect
 
 
 def broke(ballot: Ballot) -> bool:
@@ -122,19 +154,39 @@ def lost_before(quorum: Quorum, hold: Hold, ballot: Ballot, why: Loss, elapsed_n
     return loss(why, hold, elapsed_ns, _causes(quorum, ballot, elapsed_ns))
 
 
-def why_lost(quorum: Quorum, hold: Hold, late: bool) -> Loss:
-    """Return why a lock was lost whose loss an extension or a release has found; `late` means that it was over then."""
+def why_lost(quorum: Quorum, hold: Hold, over: bool, upkeep: Any = None, now_ns: int = 0) -> Loss:
+    """Return why the lease of a hold is lost. This is the only place that decides it.
+
+    Args:
+        over: whether its validity is over. If it is not, the masters have said that they do not have the key.
+        upkeep, now_ns: the upkeep of the lock, which may know why the validity ran out, and the time; or None.
+    """
+    known = _known_loss(hold)
+    # The renewal may know why the validity ran out.
+    if known is not None and known is not RAN_OUT:
+        return known
     if was_released(quorum, hold):
         return RELEASED
-    return (why_gone(hold) or RAN_OUT) if late else FORGOTTEN
+    if not over:
+        return FORGOTTEN
+    why: Loss | None = None if upkeep is None else upkeep.why_over(now_ns)
+    return RAN_OUT if why is None else why
 
 
-def why_gone(hold: Hold) -> Loss | None:
-    """Return the loss of the lease if it is known; None if it may just have run out."""
+def _known_loss(hold: Hold) -> Loss | None:
+    """Return the loss of the lease that the renewal or an extension has found; None if none has."""
     if hold.lost_because is None:
         return None
     token, why = hold.lost_because
     return why if token is hold.lease.token else None
+
+
+def why_invalid(quorum: Quorum, hold: Hold, upkeep: Any) -> Loss:
+    """Return why a holder may not rely on its lease: it is lost, or in doubt."""
+    why = why_lost(quorum, hold, True, upkeep, quorum.clock.now())
+    if _known_loss(hold) is not None or quorum.released_ns or not quorum.doubts.cover(hold.lease.asked_ns):
+        return why
+    return IN_DOUBT
 
 
 def no_quorum(

@@ -12,11 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from redlatch.errors import LockError
-from redlatch.loss import Loss
+from redlatch.loss import RAN_OUT, Loss, held_longest, stalled
 from redlatch.quorum.claim import HELD
 from redlatch.quorum.hold import Hold
 from redlatch.quorum.key_watch import FIRST_NS, KeyWatch
-from redlatch.quorum.losses import RAN_OUT, held_longest, stalled
 from redlatch.quorum.quorum import Quorum
 from redlatch.votes.units import MILLISECOND, SECOND, UNBOUNDED
 
@@ -125,12 +124,13 @@ class Upkeep:
         self.why = why
         self.kept = lock
 
-    def why_over(self, now_ns: int) -> Loss:
+    def why_over(self, now_ns: int) -> Loss | None:
+        """Return why the validity has ended, as far as the renewal knows more than that it ran out."""
         if self.why is not None:
             return self.why
         term = self.term
         if term is None:
-            return RAN_OUT
+            return None
         if term.gone is not None:
             return term.gone
         if term.stalled_ns:
@@ -139,7 +139,7 @@ class Upkeep:
         drift_ns = self.ttl_ms * MILLISECOND // 20
         if self.renews and self.max_hold_ns is not None and now_ns >= term.began_ns + self.max_hold_ns - drift_ns:
             return held_longest(self.max_hold_ns / SECOND)
-        return RAN_OUT if term.failure is None else RAN_OUT.because(f"its last renewal failed: {term.failure}")
+        return None if term.failure is None else RAN_OUT.because(f"its last renewal failed: {term.failure}")
 
 
 class Term:

@@ -12,10 +12,10 @@ from collections import deque
 from typing import Any
 
 from redlatch.errors import LockError, LockLost
+from redlatch.loss import FORGOTTEN, KEPT_OUT
 from redlatch.quorum.counting import count_end
 from redlatch.quorum.key_watch import AGAIN_NS, FIRST_NS, KeyWatches, beyond_proof
-from redlatch.quorum.losses import FORGOTTEN, KEPT_OUT, RELEASED
-from redlatch.quorum.outcome import was_released
+from redlatch.quorum.outcome import why_lost
 from redlatch.quorum.quorum import Quorum
 from redlatch.quorum.upkeep import TOGETHER_NS, Term
 from redlatch.votes.units import MILLISECOND, SECOND
@@ -128,7 +128,7 @@ class UpkeepSchedule:
             return False
         term.hold.apply_refresh(now_ns)
         if term.over(now_ns) or self._quorum.released_ns:
-            reason = RELEASED if was_released(self._quorum, term.hold) else term.upkeep.why_over(now_ns)
+            reason = why_lost(self._quorum, term.hold, True, term.upkeep, now_ns)
             count_end(self._quorum, term.hold, now_ns, reason)
             # The holder may release the lock as soon as it knows.
             term.hold.lost_because = term.token, reason

@@ -6,23 +6,32 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import click
 
-from redlatch.arguments import NAME, SECONDS, Number, prefix_option
+from redlatch.arguments import (
+    NAME,
+    SECONDS,
+    Number,
+    master_option,
+    max_ttl_option,
+    prefix_option,
+    strict_option,
+    trust_option,
+    with_options,
+)
 from redlatch.errors import ConfigurationError
-from redlatch.guard.settings import DEFAULT_GUARD, Guard
+from redlatch.guard.settings import Guard
 from redlatch.masters.listed import masters_from_env
-from redlatch.options import Options, owner_name
+from redlatch.options import owner_name
 from redlatch.run.job import LOST, SIGNALLED, SOFTWARE, USAGE, Job
 from redlatch.run.supervisor import OnLoss
 
 STATUS = click.IntRange(0, 255)
 
-# The default of --kill-after, in seconds; less if the ttl is short.
 KILL_AFTER = 5.0
 
 
@@ -61,12 +70,9 @@ def _usage_status() -> Iterator[None]:
         raise
 
 
-# In the order of --help.
-OPTIONS = (
-    click.option(
-        "-m", "--master", "urls", multiple=True, metavar="URL", help="A master; once for each. [REDLATCH_MASTERS]"
-    ),
-    click.option("--ttl", type=Number(min=0.1), default=Options.ttl, show_default=True, help=HELP["ttl"]),
+with_all_options = with_options(
+    master_option,
+    click.option("--ttl", type=Number(min=0.1), default=10.0, show_default=True, help=HELP["ttl"]),
     click.option("-n", "--nb", "--nonblock", "nonblock", is_flag=True, help="Fail at once if the lock is busy."),
     click.option("-w", "--wait", "--timeout", "wait", type=SECONDS, metavar="SECS", help=HELP["wait"]),
     click.option("-E", "--conflict-exit-code", "busy", type=STATUS, default=1, show_default=True, help=HELP["busy"]),
@@ -87,15 +93,9 @@ OPTIONS = (
     click.option("--lost-exit-code", "lost", type=STATUS, default=LOST, show_default=True, help=HELP["lost"]),
     click.option("--owner", type=NAME, metavar="NAME", help=HELP["owner"]),
     prefix_option,
-    click.option(
-        "--max-ttl",
-        type=Number(min=0.1),
-        default=DEFAULT_GUARD.max_ttl,
-        show_default=True,
-        help="max_ttl of the clients' guard, in seconds.",
-    ),
-    click.option("--strict", is_flag=True, help="The clients' guard is strict."),
-    click.option("--trust-persistence", is_flag=True, help="The clients' guard trusts persistence."),
+    max_ttl_option(0.1),
+    strict_option,
+    trust_option,
     click.option("-c", "--command", "shell", metavar="STRING", help="Run this by $SHELL -c, in place of CMD."),
     click.option("-v", "--verbose", is_flag=True, help="Say what happens."),
     click.argument("name", type=NAME),
@@ -103,14 +103,8 @@ OPTIONS = (
 )
 
 
-def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(OPTIONS):
-        command = option(command)
-    return command
-
-
 @click.command(cls=_Run, context_settings={"allow_interspersed_args": False})
-@_with_options
+@with_all_options
 def run(**given: Any) -> None:
     """Run CMD while the lock NAME is held. Options come before NAME; only -c STRING may follow it.
 
@@ -177,8 +171,7 @@ def _refuse_times(ttl: float, max_ttl: float, kill_after: float) -> None:
         raise click.UsageError(f"--kill-after: at most half of the ttl of {ttl:g} s, or renewals have no time")
 
 
-# The arguments of the client or of its guard.
-OF_CLIENT = ("urls", "prefix", "owner", "max_ttl", "strict", "trust_persistence")
+OF_CLIENT = ("masters", "prefix", "owner", "max_ttl", "strict", "trust_persistence")
 
 
 def _program(shell: str | None, command: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
@@ -196,11 +189,11 @@ def _program(shell: str | None, command: tuple[str, ...]) -> tuple[str | None, t
 
 
 def _client_of(
-    urls: tuple[str, ...], ttl: float, patience: float, prefix: bytes, owner: Any, **of_guard: Any
+    masters: tuple[str, ...], ttl: float, patience: float, prefix: bytes, owner: Any, **of_guard: Any
 ) -> dict[str, Any]:
     try:
         return {
-            "masters": list(urls) or masters_from_env(),
+            "masters": list(masters) or masters_from_env(),
             "ttl": ttl,
             "patience": patience,
             "prefix": prefix,
@@ -215,7 +208,7 @@ def _owner(given: str | bytes | None) -> str:
     inherited = os.environ.get("REDLATCH_OWNER")
     if given is None and inherited is not None:
         given = NAME.convert(inherited, None, None)
-    # Bytes that are no UTF-8 become escapes, which cannot be printed and are refused.
+    # Other bytes become escapes, which cannot be printed and are refused.
     return owner_name(given.decode(errors="surrogateescape") if isinstance(given, bytes) else given)
 
 
@@ -228,12 +221,7 @@ def _refuse_contradictions(
     alone: bool,
     both: bool,
 ) -> None:
-    """Refuse options that exclude each other.
-
-    Args:
-        alone: whether an option needs a lock with one holder.
-        both: whether a wait was given with -n.
-    """
+    """Refuse options that exclude each other; `alone`: one needs a lock with one holder; `both`: -n with a wait."""
     if (shell is None) == (not command):
         raise click.UsageError("a program is needed: CMD..., or -c STRING")
     if sum([shared, exclusive, slots is not None]) > 1:

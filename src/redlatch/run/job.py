@@ -18,7 +18,6 @@ from redlatch.run.program import Program
 from redlatch.run.supervisor import ENDING, Alerts, Ended, OnLoss, Supervisor, sleep_until
 from redlatch.run.terminal import BLOCKED
 from redlatch.votes.said import shown
-from redlatch.wire.net import now_ns
 
 # Exit statuses of sysexits.h.
 USAGE, UNAVAILABLE, SOFTWARE, LOST = 64, 69, 70, 75
@@ -36,7 +35,6 @@ class Job:
         wait: seconds to wait for the lock; None means no limit.
         busy: the exit status if another holder has the lock.
         slots: the size of a semaphore; 0 for a lock.
-        shared: whether to take a read lock.
         options: the arguments `fair` and `fence` of the lock.
         min_hold: the shortest time to hold the lock, in seconds.
         kill_after: seconds between SIGTERM and SIGKILL after a loss.
@@ -66,7 +64,6 @@ class Job:
                 os.write(2, line)
 
     def note(self, text: str) -> None:
-        """Write a message only if the user asked for it."""
         if self.verbose:
             self.say(text)
 
@@ -76,8 +73,8 @@ class Job:
         alerts = Alerts()
         alerts.take_signals()
         # Both fork, so they come before the client starts threads. The keeper comes first: it must not inherit the pipe
-        # to the program, which would keep the program from seeing the end of this process.
-        keeper = Keeper(now_ns)
+        # to the program.
+        keeper = Keeper()
         program = Program(self.command)
         alerts.children = frozenset({keeper.pid, program.pid})
         try:
@@ -140,10 +137,7 @@ class Job:
     def _supervise(self, program: Program, lock: Any, keeper: Keeper, alerts: Alerts) -> int | None:
         """Run the program and release the lock; return the exit status, or None to run everything again."""
         began = time.monotonic()
-        supervisor = Supervisor(
-            program, lock, keeper, alerts, now_ns, int(self.kill_after * 1e9), self.on_loss, self.say
-        )
-        # From now on it kills the program if this process is killed.
+        supervisor = Supervisor(program, lock, keeper, alerts, int(self.kill_after * 1e9), self.on_loss, self.say)
         keeper.guard(program.pid, 0)
         program.start(self._environment(lock))
         code = os.waitstatus_to_exitcode(supervisor.watch())
@@ -153,7 +147,6 @@ class Job:
             _interrupt_group()
         program.terminal.take_back()
         if supervisor.lost:
-            # The program may have left processes behind.
             program.send(signal.SIGKILL)
         if program.denied:
             self.say("the program could not be signalled, because it runs as another user")
@@ -171,7 +164,6 @@ class Job:
         return code if code >= 0 else _signalled(-code, typed)
 
     def _release(self, lock: Any) -> bool:
-        """Release the lock; return False if it was lost before."""
         try:
             lock.release()
         except LockLost as error:
@@ -221,7 +213,6 @@ def _interrupt_group() -> None:
 
 
 def _holder(lock: Any) -> str:
-    """Return a message with the lock's holder; "" if it is not known."""
     try:
         holder = lock.holder()
     except LockError:

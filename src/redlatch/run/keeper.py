@@ -1,7 +1,7 @@
-"""A small process that kills the program if its supervisor cannot: the supervisor is stopped, slow or dead.
+"""A small process that kills the program if its supervisor is stopped, slow or dead.
 
-The supervisor sends the keeper the process group of the program, and the time to kill it. If the supervisor was killed,
-the pipe breaks, and the keeper kills the whole group at once.
+The supervisor sends it the process group of the program, and the time to kill it. If the supervisor was killed, the
+pipe breaks, and the keeper kills the whole group at once.
 """
 
 from __future__ import annotations
@@ -10,55 +10,50 @@ import os
 import select
 import signal
 import struct
-from collections.abc import Callable
 from contextlib import suppress
 
-# Waits are at most this long, in ms: they do not count the time of a suspended machine, but the lock does.
+from redlatch.wire.net import now_ns
+
+# Waits do not count the time of a suspended machine, but the lock does.
 LONGEST_MS = 200
 
-# The process group, and the time to kill it in ns since boot. 0 means no group, and never.
+# The process group, and the time to kill it; 0 means no group, and never.
 _ORDER = struct.Struct("=qq")
 
 
 class Keeper:
-    """The supervisor's handle of the keeper. Make it before the process has a second thread.
+    """The supervisor's handle of the keeper. Make it before the process has a second thread."""
 
-    Args:
-        now_ns: returns the time since boot, in ns.
-    """
-
-    def __init__(self, now_ns: Callable[[], int]) -> None:
+    def __init__(self) -> None:
         reading, self._writing = os.pipe()
         self.pid = os.fork()
         if not self.pid:
             try:
                 os.close(self._writing)
-                _Kept(reading, now_ns).keep()
+                _Kept(reading).keep()
             finally:
                 os._exit(0)
         os.close(reading)
 
     def guard(self, group: int, until_ns: int) -> None:
         """Have a process group killed at a time in ns since boot; 0 is never."""
-        # The keeper may have been killed. Then the supervisor is alone.
+        # The keeper may have been killed.
         with suppress(BrokenPipeError):
             os.write(self._writing, _ORDER.pack(group, until_ns))
 
     def end(self) -> None:
-        """End the keeper without killing the group."""
         self.guard(0, 0)
         os.close(self._writing)
         os.waitpid(self.pid, 0)
 
 
 class _Kept:
-    def __init__(self, reading: int, now_ns: Callable[[], int]) -> None:
+    def __init__(self, reading: int) -> None:
         self._reading = reading
-        self._now_ns = now_ns
         self._group = self._until_ns = 0
 
     def keep(self) -> None:
-        # The keeper must survive what ends the supervisor: a terminal that closes, or a signal to its process group.
+        # It must survive what ends the supervisor: a terminal that closes, or a signal to its process group.
         os.setsid()
         signal.set_wakeup_fd(-1)
         for number in signal.valid_signals():
@@ -82,13 +77,11 @@ class _Kept:
                 self._until_ns = 0
 
     def _left_ms(self) -> int | None:
-        """Return the milliseconds until the group must be killed, rounded up; None for never."""
         if not self._until_ns:
             return None
-        return min(LONGEST_MS, max(0, -(-(self._until_ns - self._now_ns()) // 1_000_000)))
+        return min(LONGEST_MS, max(0, -(-(self._until_ns - now_ns()) // 1_000_000)))
 
     def _kill(self) -> None:
         if self._group:
-            # All its processes may have ended.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._group, signal.SIGKILL)

@@ -15,7 +15,6 @@ from redlatch.run.terminal import WANTING, Terminal
 
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
 
-# For prctl(2): the kernel sends a signal when the parent ends.
 _PR_SET_PDEATHSIG = 1
 
 
@@ -23,9 +22,6 @@ class Program:
     """A process that waits for `start`, and then becomes the program.
 
     Make it before this process has a second thread: between fork and exec it runs Python.
-
-    Args:
-        command: the program and its arguments.
 
     Attributes:
         pid: its process, and its process group.
@@ -56,7 +52,6 @@ class Program:
         self.terminal.begin(self.pid)
         raw = {name: value if isinstance(value, bytes) else value.encode() for name, value in environment.items()}
         words = [name.encode() + b"=" + value for name, value in raw.items()]
-        # The process may have been killed.
         with suppress(BrokenPipeError), os.fdopen(self._writing, "wb") as pipe:
             pipe.write(b"\0".join([b"go", *words]))
 
@@ -70,11 +65,10 @@ class Program:
         except ProcessLookupError:
             return
         except PermissionError:
-            # All processes that are left belong to another user; on macOS, they may also be zombies.
+            # Another user owns all processes that are left; on macOS, they may also be zombies.
             self.denied = True
 
     def look(self) -> int | None:
-        """Return the status (see `os.WIFSTOPPED`) if the program has ended or stopped since the last look."""
         pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
         return status if pid else None
 
@@ -107,7 +101,6 @@ def _become(command: list[str], reading: int, parent: int) -> int:
         return 0
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        # The parent had ended before this call.
         if os.getppid() != parent:
             return 0
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -121,11 +114,7 @@ def _become(command: list[str], reading: int, parent: int) -> int:
 
 
 def _execute(command: list[str], environment: Mapping[bytes, bytes]) -> NoReturn:
-    """Execute a program as execvp(3) does: a script without "#!" runs through the shell.
-
-    Raises:
-        OSError: it cannot be executed, or was not found.
-    """
+    """Execute a program as execvp(3) does, a script without "#!" through the shell. Raise OSError if that fails."""
     name, arguments = os.fsencode(command[0]), [os.fsencode(each) for each in command[1:]]
     folders = [b""] if b"/" in name else [os.fsencode(folder) for folder in os.get_exec_path()]
     refused: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))

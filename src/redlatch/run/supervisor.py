@@ -1,8 +1,8 @@
 """Watches a program while a lock is held: passes signals on, and ends the program before the lock ends.
 
 If the renewals fail, the program gets SIGTERM `kill_after` before the deadline of the lease, and SIGKILL just before
-it. So no other holder runs while the program does, except beside a process that is in an uninterruptible sleep, or has
-left the process group.
+it. So no other holder runs beside it, except beside a process that is in an uninterruptible sleep, or has left the
+process group.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from redlatch.run.keeper import Keeper
 from redlatch.run.program import Program
 from redlatch.run.terminal import BLOCKED, STOPPING, WANTING, stop
 from redlatch.votes.units import MILLISECOND
+from redlatch.wire.net import now_ns
 
 # SIGKILL is sent this long before the deadline, or a twentieth of the ttl if that is less.
 BEFORE_NS = 50 * MILLISECOND
 
-# Signals that are passed on: all that a process may handle, except those for faults of this process.
+# All signals that a process may handle, except those for faults of this process.
 PASSED_ON = frozenset(signal.valid_signals()) - {
     signal.SIGKILL,
     signal.SIGSTOP,
@@ -41,17 +42,15 @@ PASSED_ON = frozenset(signal.valid_signals()) - {
     signal.SIGPIPE,
 }
 
-# Within this time, in seconds, a second signal must not interrupt the undo. A later one may, because Python drops an
-# exception in a finalizer.
+# Seconds in which a second signal must not interrupt the undo. A later one may, because Python drops an exception in a
+# finalizer.
 UNDO = 2.0
 
-# Seconds within which a thread records a signal.
 NOTING = 0.1
 
-# Time for renewals after this process was stopped, before they count as failed.
+# Time for renewals after this process was stopped.
 RESUMING_NS = 500 * MILLISECOND
 
-# Time between two looks for a renewal meanwhile.
 OFTEN_NS = 10 * MILLISECOND
 
 # The signals that end a process while it waits for the lock.
@@ -67,8 +66,6 @@ class OnLoss(Enum):
 
 
 class Ended(BaseException):
-    """A signal has come that ends a process while it waits for the lock."""
-
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
@@ -82,8 +79,7 @@ class Alerts:
         waiting: True while this process waits for the lock. Then signals raise `Ended`, so that the acquire is undone.
         running: True while the program runs. Otherwise a Ctrl-Z stops this process alone.
         ended_by: the last signal that ends a process; 0 if none has come.
-        children: the processes that this one has started. PID 1 of a container also inherits others, and only reaps
-            them.
+        children: the processes that this one has started. PID 1 of a container reaps others that it inherits.
     """
 
     def __init__(self) -> None:
@@ -101,14 +97,12 @@ class Alerts:
         self._poll.register(self._reading, select.POLLIN)
 
     def note_loss(self, _: Any, reason: str) -> None:
-        """Record that the lock was lost: its `on_lost`."""
         self.lost = reason
-        # If the pipe is full, the other alerts wake the supervisor.
+        # A full pipe wakes the supervisor, too.
         with suppress(BlockingIOError):
             os.write(self._writing, b"\0")
 
     def take_signals(self) -> None:
-        """Handle all signals that are passed on, and SIGCHLD, until this process ends."""
         signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
         for number in PASSED_ON | {signal.SIGCHLD}:
             # Keep what nohup has set, for the program, too.
@@ -116,7 +110,6 @@ class Alerts:
                 signal.signal(number, self._take)
 
     def _take(self, number: int, _: object) -> None:
-        """Handle a signal. While the program runs, its number in the pipe is enough."""
         if number in ENDING:
             self.ended_by = number
         if number == signal.SIGCHLD:
@@ -128,10 +121,8 @@ class Alerts:
             raise Ended(number)
 
     def _reap(self) -> None:
-        """Reap the orphans that this process has inherited, as PID 1 of a container."""
         if sys.platform != "linux" or not self.children:
             return
-        # All of its own may have been reaped already.
         with suppress(ChildProcessError):
             while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 if ended.si_pid in self.children:
@@ -139,25 +130,16 @@ class Alerts:
                 os.waitpid(ended.si_pid, 0)
 
     def end_the_wait(self) -> None:
-        """Let a signal that ends a process raise `Ended` from now on. During a fork, Python would drop the exception.
-
-        Raises:
-            Ended: such a signal has come already.
-        """
+        """Let a signal that ends a process raise `Ended` from now on. In a fork, Python would drop the exception."""
         self.waiting = True
         if self.ended_by:
             self._take(self.ended_by, None)
 
     def begin(self) -> None:
-        """Record that the lock is held. Earlier signals were not meant for the program.
-
-        Raises:
-            Ended: a signal that ends a process has come since the acquire has returned.
-        """
+        """Record that the lock is held. Drop earlier signals, unless one ends the program: then raise `Ended`."""
         self.waiting = False
         self.running = True
         self.wait(0)
-        # Its number may be among those that were just dropped.
         if self.ended_by:
             raise Ended(self.ended_by)
 
@@ -176,12 +158,9 @@ class Alerts:
             self._unread += [number for number in os.read(self._reading, 4096) if number]
 
     def stop_group(self, number: int) -> bool:
-        """Stop the process group of this process, and return when it continues.
-
-        Return False if the kernel has stopped nothing, because no shell could continue the group.
-        """
+        """Stop this process group, and return when it continues. Return False if no shell could continue it."""
         stop(number, -os.getpgrp())
-        # If it was stopped, a SIGCONT has come, and one of the threads is about to record it.
+        # If it was stopped, a thread is about to record the SIGCONT.
         end = time.monotonic() + NOTING
         while signal.SIGCONT not in self._unread and (left := end - time.monotonic()) > 0:
             self._read(left)
@@ -189,16 +168,7 @@ class Alerts:
 
 
 class Supervisor:
-    """Watches one program.
-
-    Args:
-        now_ns: returns the time since boot, in ns.
-        kill_after_ns: how long before the deadline the program gets SIGTERM.
-        say: writes a message for the user.
-
-    Attributes:
-        lost: why the program was ended; "" if it was not.
-    """
+    """Watches one program; `lost` says why it was ended."""
 
     def __init__(
         self,
@@ -206,7 +176,6 @@ class Supervisor:
         lock: Any,
         keeper: Keeper,
         alerts: Alerts,
-        now_ns: Callable[[], int],
         kill_after_ns: int,
         on_loss: OnLoss,
         say: Callable[[str], None],
@@ -215,22 +184,18 @@ class Supervisor:
         self._lock = lock
         self._keeper = keeper
         self._alerts = alerts
-        self._now_ns = now_ns
         self._kill_after_ns = kill_after_ns
         self._on_loss = on_loss
         self._say = say
         self._ttl_ns = int(lock.ttl * 1e9)
         self._before_ns = min(BEFORE_NS, self._ttl_ns // 20)
         self._kill_ns = self._guarded_ns = 0
-        # After a stop, renewals may be late until this time.
         self._resuming_ns = 0
         self._warned = False
-        # True while the program was asked to stop, and has not done so yet.
         self._stopping = False
         self.lost = ""
 
     def watch(self) -> int:
-        """Return the status of the program when it has ended (see `os.waitstatus_to_exitcode`)."""
         while True:
             for number in self._alerts.wait(self._left()):
                 self._pass_on(number)
@@ -258,7 +223,7 @@ class Supervisor:
     def _look_back(self, status: int) -> None:
         """Record the loss if the keeper has ended the program, because this process was stopped or slow."""
         killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-        if killed and not self.lost and 0 < self._guarded_ns <= self._now_ns():
+        if killed and not self.lost and 0 < self._guarded_ns <= now_ns():
             self.lost = "redlatch was stopped or too slow to renew it, so the program was killed in time"
             self._say(f"the lock is lost: {self.lost}")
 
@@ -268,7 +233,7 @@ class Supervisor:
 
     def _left(self) -> float:
         """Do what is due; return the seconds until something is due again."""
-        now = self._now_ns()
+        now = now_ns()
         deadline_ns: int = self._lock.deadline_ns - self._before_ns
         if self._on_loss is OnLoss.WARN:
             if self._alerts.lost and not self._warned:
@@ -280,8 +245,8 @@ class Supervisor:
             self._end(now, deadline_ns)
         if not self.lost:
             self._guard(deadline_ns)
-            # A renewal begins after a third of the ttl. Look for it soon after that, so that the keeper learns the new
-            # deadline. If it is late, look often.
+            # A renewal begins after a third of the ttl. Look for it soon, so that the keeper learns the new deadline.
+            # If it is late, look often.
             early = deadline_ns - self._ttl_ns // 2 - now
             often = OFTEN_NS if now < self._resuming_ns else self._ttl_ns // 20
             return max(0, early if early > 0 else min(due_ns - now, often)) / 1e9
@@ -291,11 +256,9 @@ class Supervisor:
         return (self._kill_ns - now) / 1e9
 
     def _resume(self) -> None:
-        """Give the renewals some time after this process was stopped."""
-        self._resuming_ns = self._now_ns() + RESUMING_NS
+        self._resuming_ns = now_ns() + RESUMING_NS
 
     def _end(self, now: int, deadline_ns: int) -> None:
-        """Ask the program to end, and plan its kill."""
         failed = "redlatch was stopped for too long" if now < self._resuming_ns else "its renewals have failed"
         self.lost = self._alerts.lost or failed
         self._kill_ns = min(deadline_ns, now + self._kill_after_ns)
@@ -308,7 +271,7 @@ class Supervisor:
     def _stop_too(self, number: int) -> None:
         """Stop like a shell whose job was stopped, or let the shell do it.
 
-        While this process is stopped it renews nothing. The keeper kills the program if the lease ends meanwhile.
+        Then this process renews nothing, and the keeper kills the program if the lease ends.
         """
         program = self._program
         if self.lost or not program.terminal.present:
@@ -325,8 +288,7 @@ class Supervisor:
         if self.lost or self._alerts.stop_group(signal.SIGTSTP if number == signal.SIGSTOP else number):
             self._resume()
             return
-        # No shell could continue this process, so it keeps running. Then the kernel stops no program from the terminal,
-        # and hangs up a program that waits for the terminal.
+        # The kernel now stops no program from the terminal, and hangs up one that waits for the terminal.
         if number in WANTING:
             program.send(signal.SIGHUP)
         if number != signal.SIGSTOP:
@@ -334,7 +296,6 @@ class Supervisor:
 
 
 def sleep_until(monotonic: float, alerts: Alerts) -> None:
-    """Wait until a time of `time.monotonic`, or for a signal that would end this process."""
     while (left := monotonic - time.monotonic()) > 0:
         if ENDING.intersection(alerts.wait(left)):
             return

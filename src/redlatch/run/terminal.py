@@ -1,8 +1,8 @@
 """The controlling terminal of this process: which process group may read and set it (job control).
 
 The program has its own process group, so that its processes can be killed together. The terminal serves one group at a
-time, its foreground. So this process lends it to the program, and takes it back for the shell. See credentials(7) and
-the chapter "Job Control" of the GNU C library.
+time, so this process lends it to the program, and takes it back for the shell. See credentials(7) and the chapter "Job
+Control" of the GNU C library.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from contextlib import suppress
 # The kernel stops a process by these signals if it needs the terminal and is not in its foreground.
 WANTING = frozenset({signal.SIGTTIN, signal.SIGTTOU})
 
-# Writing to a terminal (`stty tostop`), or changing its foreground, must not stop this process. So this signal of a
-# neighbour is only taken while the main thread waits.
+# Writing to a terminal (`stty tostop`), or changing its foreground, must not stop this process.
 BLOCKED = frozenset({signal.SIGTTOU})
 
 # The signals that stop a process, and that it may handle.
@@ -24,11 +23,7 @@ STOPPING = WANTING | {signal.SIGTSTP}
 
 
 class Terminal:
-    """The controlling terminal, if there is one. Its thread must block SIGTTOU, to set it from the background.
-
-    Attributes:
-        lent: True while the program has it.
-    """
+    """The controlling terminal, if there is one; `lent` while the program has it. Its thread must block SIGTTOU."""
 
     def __init__(self) -> None:
         self.lent = False
@@ -40,7 +35,6 @@ class Terminal:
 
     @property
     def present(self) -> bool:
-        """True if there is a terminal. It may have gone since."""
         return self._foreground() is not None
 
     @property
@@ -52,7 +46,8 @@ class Terminal:
         """Lend the terminal to a program that starts or continues.
 
         In a pipeline, a Ctrl-C must also reach the processes before this one. So there the program gets the terminal
-        only when it needs it. The processes behind end with the program.
+        only when
+        it needs it.
         """
         self.lent = False
         if self._eager:
@@ -75,10 +70,7 @@ class Terminal:
         self.lent = False
 
     def serve_neighbours(self) -> bool:
-        """Take the terminal back for others of this process group; return False if it was not lent.
-
-        The kernel has stopped them, by a signal to the whole group, because they need the terminal.
-        """
+        """Take the terminal back for others of this process group that were stopped; False if it was not lent."""
         if not self.lent:
             return False
         self.take_back()
@@ -93,11 +85,9 @@ class Terminal:
         try:
             return os.tcgetpgrp(self._fd)
         except OSError:
-            # The user has closed the terminal.
             return None
 
     def _set(self, group: int) -> None:
-        # The terminal may be gone, or the group may have ended.
         with suppress(OSError):
             assert self._fd is not None
             os.tcsetpgrp(self._fd, group)
@@ -109,7 +99,7 @@ def _behind_a_pipe() -> bool:
 
 
 def _group_of_leader() -> int:
-    """Return the process group of the session's leader, which is the user's shell; 0 if it has ended."""
+    """Return the process group of the user's shell; 0 if it has ended."""
     try:
         return os.getpgid(os.getsid(0))
     except ProcessLookupError:

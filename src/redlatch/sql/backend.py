@@ -28,30 +28,28 @@ logger = logging.getLogger("redlatch")
 
 Result = TypeVar("Result")
 
-# A watched key stays if its holder dies without a notice. Above this number all keys are dropped, and all waiters ask
-# again.
+# A watched key stays if its holder dies without a notice. Above this number all waiters ask again.
 MOST_WATCHED = 65_536
 
-# The application may have seeded the shared generator.
 _RANDOM = random.Random()
 
-# Tries of a command that must not fail while the row is busy, and the first pause in seconds.
+# Tries of a command that must not fail while the row is busy, the first pause in seconds, and the time limit: MySQL
+# waits a whole second for a row, and other commands wait behind it.
 TRIES, FIRST_PAUSE = 6, 0.005
 
-# Time limit of these tries: MySQL waits a whole second for a row, and other commands wait behind it.
 LONGEST_TRIES_NS = SECOND
 
-# A busy row, or a busy database of SQLite, counts as held for this time when a waiter asks.
+# A busy row, or file of SQLite, counts as held for this time when a waiter asks.
 BUSY_MS = 50
 
-# A file of SQLite that was found locked counts as locked for this time, for commands that came meanwhile.
+# A file that was found locked counts as locked for this time, for commands that came meanwhile.
 STAYS_BUSY_NS = 5 * MILLISECOND
 
 OK, NOTHING = b"+OK\r\n", b"_\r\n"
 
 
 class Store(Protocol):
-    """A place for locks. `Rows` describes the methods."""
+    """A place for locks; `Rows` describes its methods."""
 
     def acquire(self, key: bytes, token: bytes, ttl_ms: int) -> bool: ...
 
@@ -70,23 +68,21 @@ class Store(Protocol):
     def holder(self, key: bytes) -> tuple[int, int, bytes] | None: ...
 
     def tick(self) -> None:
-        """Do due work; called about once a `pause` while a lock is held."""
+        """Do due work; called about once a `pause` (in seconds) while a lock is held."""
 
     @property
-    def pause(self) -> float:
-        """Seconds to wait for the next command before `tick` is called."""
+    def pause(self) -> float: ...
 
     @property
-    def ends_with_connection(self) -> bool:
-        """True if the database frees all locks when the connection breaks."""
+    def ends_with_connection(self) -> bool: ...
 
 
 class Translator:
     """The backend of a bridge to a database (see `redlatch.wire.bridge`).
 
     Args:
-        notices: notices of releases; None if the database sends none.
-        doubt: why locks of the former connection may be gone; "" for no doubt.
+        notices: None if the database sends none.
+        doubt: why locks of the former connection may be gone, or "".
         file: the file that the connection has open; None for a server.
     """
 
@@ -108,12 +104,9 @@ class Translator:
         self._store = store
         self._late = LateReleases(store.release)
         self._history = history
-        # If True, the key of the next question is watched.
         self._noted = False
         self._watched: set[bytes] = set()
-        # If True, the watched keys were forgotten.
         self._too_many = False
-        # The whole file of SQLite counts as locked until then.
         self._busy_ns = 0
         self.closed = False
         self._scripts: dict[bytes, Callable[[list[bytes]], bytes]] = {
@@ -166,7 +159,6 @@ class Translator:
             self._connection.wait(sock, LATE_PAUSE if self._late else self._store.pause if holds else None)
             self._late.retry()
             if holds:
-                # No command may come while a lock is held.
                 self._store.tick()
                 self._look_at_clock()
                 self._look_at_file()
@@ -184,7 +176,7 @@ class Translator:
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
-        """End the connection after an error. The error says so if locks end with it."""
+        """End the connection after an error, which says if locks end with it."""
         voids = self._store.ends_with_connection
         try:
             yield
@@ -197,7 +189,6 @@ class Translator:
             raise BackendLost(text_of(error), voids) from error
 
     def _look_at_clock(self) -> None:
-        """Read the clock about once a second: locks in a table expire by it."""
         if not self._store.ends_with_connection and self._history.is_due():
             doubt = self._connection.run(self._history.read_clock)
             if doubt:
@@ -212,7 +203,6 @@ class Translator:
 
     def close(self) -> None:
         try:
-            # Otherwise these rows stay until their ttl ends.
             self._late.retry_at_once()
         except DBAPIError as error:
             logger.info("%s; locks whose release had failed stay until their ttl ends", text_of(error))
@@ -309,10 +299,7 @@ class Translator:
         return self._ask(call)
 
     def _ask(self, call: Callable[[], Result]) -> Result:
-        """Return the result of a call; remember for a moment if the whole file was locked.
-
-        Otherwise each queued command would wait for the same writer, one after the other.
-        """
+        """Return the result of a call. Just after a locked file was found, later commands do not wait for it."""
         try:
             return call()
         except DBAPIError as error:
@@ -329,5 +316,4 @@ def _is_hex(name: str) -> bool:
     try:
         return bool(bytes.fromhex(name))
     except ValueError:
-        # Another program uses this channel.
         return False

@@ -16,10 +16,9 @@ from redlatch.sql.forks import was_inherited
 from redlatch.sql.settings import SHEDLOCK, Settings
 from redlatch.wire.bridge import BackendLost
 
-# Time for which a statement waits for a locked row. MySQL counts in seconds.
+# Time for which a statement waits for a locked row.
 LOCK_WAIT_MS = 50
 
-# Number of queries for the backend of a PostgreSQL connection.
 ROUNDS = 3
 
 # A table or a column does not exist: SQLSTATEs of PostgreSQL; numbers of MySQL and MariaDB; a result code of SQLite.
@@ -30,8 +29,7 @@ SQLITE_ERROR = 1
 def prepare(raw: sa.Connection, family: str, settings: Settings, pooled: bool) -> None:
     """Set a short wait for locked rows, and on MySQL the zone UTC, where no hour repeats.
 
-    Behind a pooler nothing is set, because it would stay set for other clients. There a statement waits until the row
-    is unlocked.
+    Behind a pooler nothing is set, because it would stay set for other clients.
     """
     if pooled:
         raw_connection: Any = raw.connection.driver_connection
@@ -43,7 +41,6 @@ def prepare(raw: sa.Connection, family: str, settings: Settings, pooled: bool) -
     elif family == "sqlite":
         raw.execute(sa.text(f"PRAGMA busy_timeout = {LOCK_WAIT_MS}"))
     else:
-        # MariaDB accepts 0.
         seconds = 0 if getattr(raw.dialect, "is_mariadb", False) else 1
         raw.execute(sa.text(f"SET SESSION innodb_lock_wait_timeout = {seconds}"))
         if settings.dialect != SHEDLOCK:
@@ -65,9 +62,8 @@ def refuse_replica(raw: sa.Connection, database: Database) -> None:
 def why_shared(connection: OwnConnection) -> str:
     """Return why a connection to PostgreSQL may have another backend for each transaction; "" if it has its own.
 
-    A pooler sends a number of its own at the login, not that of a backend, so one connection is enough to detect it.
-    Two connections could need two backends at once, and deadlock with the application. A pooler that keeps one backend
-    for a client until its end is not detected.
+    A pooler sends a number of its own at the login, so one connection is enough. A pooler that keeps one backend for a
+    client until its end is not detected.
     """
     told = connection.run(lambda raw: _told_pid(raw.connection.driver_connection))
     if told is None:
@@ -129,10 +125,6 @@ def refuse_inherited(file: DatabaseFile, database: Database) -> None:
 
 
 def refuse_without_table(raw: sa.Connection, database: Database, settings: Settings) -> None:
-    """Refuse a database without our table, or with another one of its name.
-
-    A locked table is accepted: its commands are busy, and waiters wait.
-    """
     table = settings.table
     assert table is not None
     try:

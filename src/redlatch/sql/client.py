@@ -41,7 +41,7 @@ class Client(OnDatabase, client.Client):
     """A lock client for threads whose only master is a database.
 
     Its plain, fenced and re-entrant locks, multi-locks and batches are those of `redlatch.Client`. Fair locks,
-    semaphores, read-write locks, conditions and latches need a server of Redis.
+    semaphores, rate limits, read-write locks, conditions and latches need a server of Redis.
 
     Args:
         database: a URL of SQLAlchemy for PostgreSQL, MySQL, MariaDB or SQLite, or an Engine or AsyncEngine. The client

@@ -21,9 +21,9 @@ from redlatch.sql.database import Database
 from redlatch.sql.dialling import DatabaseDial
 from redlatch.sql.settings import SHEDLOCK, Settings
 from redlatch.sql.shedlock import NAME_LENGTH, is_shedlock_name
+from redlatch.votes.kinds import FAMILY, Declaration
 from redlatch.wire.connect import Dialler
 from redlatch.wire.net import now_ns
-from redlatch.wire.transactions import FAMILY
 
 Source = str | URL | Engine | AsyncEngine
 
@@ -33,18 +33,15 @@ DEFAULT_RETRY = Retry(0.01, 0.25)
 # A commit takes as long as the disk, and no other master waits for it.
 DEFAULT_ATTEMPT = 2.0
 
-# Seconds between two looks of `close` at the connection.
 CLOSING_PAUSE = 0.001
 
 
 class OnDatabase(BaseClient):
-    # The table has a column for the owner.
     _labels = False
 
     _database: Database
     _dial: DatabaseDial
     _settings: Settings
-    # Whether `close` has waited for the connection to be closed.
     _awaited = False
 
     def _open(self, options: Any) -> None:
@@ -60,7 +57,6 @@ class OnDatabase(BaseClient):
             self._hold_named = partial(_hold_for_shedlock, self._key_of, self._hold_of)
 
     def _wakeups(self, wakeups: Wakeups) -> Wakeups:
-        """Return the client's `wakeups`: only PostgreSQL notifies waiters."""
         return "poll" if wakeups == "auto" and self._database.family != "postgresql" else wakeups
 
     def _masters_of(self, masters: object) -> list[Any]:
@@ -90,12 +86,12 @@ class OnDatabase(BaseClient):
         name: str | bytes,
         ttl: float | None,
         options: Mapping[str, Any],
-        kind: Callable[[bytes], Any] | None = None,
-        suffix: bytes = b"",
+        declared: Declaration | None = None,
+        make: Callable[[bytes], Any] | None = None,
     ) -> AnyLock:
         if options.get("fence") and not self._settings.has_fences:
             raise ConfigurationError("fence: only locks with mode='table' and dialect='redlatch' have fences")
-        return super()._new(lock_of, name, ttl, options, kind, suffix)
+        return super()._new(lock_of, name, ttl, options, declared, make)
 
 
 def _key_for_shedlock(key_of: Callable[[bytes, object], bytes], prefix: bytes, name: object) -> bytes:

@@ -1,7 +1,4 @@
-"""One connection to the database, used by one thread.
-
-A driver for asyncio runs in an event loop of that thread, independent of the application's loop.
-"""
+"""One connection to the database, used by one thread. A driver for asyncio runs in an event loop of that thread."""
 
 from __future__ import annotations
 
@@ -48,21 +45,14 @@ class OwnConnection(Protocol):
     def prepare(self, call: Callable[[Connection], object]) -> None:
         """Call a function with the SQLAlchemy connection, now and whenever the connection is reopened."""
 
-    def run(self, call: Callable[[Connection], Result]) -> Result:
-        """Return the result of a function that gets the SQLAlchemy connection."""
+    def run(self, call: Callable[[Connection], Result]) -> Result: ...
 
-    def listen(self, channel: str) -> Notices | None:
-        """Listen to notices on a channel; None if this driver cannot receive them."""
+    def listen(self, channel: str) -> Notices | None: ...
 
     def wait(self, sock: socket.socket, seconds: float | None) -> None:
-        """Return when the socket is readable, a notice has come, or the time is over.
+        """Return when the socket is readable, a notice has come, or the time is over; raise BackendLost at its end."""
 
-        Raises:
-            BackendLost: the connection to the database broke meanwhile.
-        """
-
-    def close(self) -> None:
-        """Close the connection."""
+    def close(self) -> None: ...
 
 
 class BlockingConnection:
@@ -167,7 +157,6 @@ class FileConnection(BlockingConnection):
             self._shut()
 
     def _serves_threads(self) -> bool:
-        """Return True if this thread may close the connection, which the bridge's thread has opened."""
         raw = self._connection.connection.driver_connection if self._opened else None
         try:
             return raw is not None and raw.cursor() is not None
@@ -238,7 +227,6 @@ class LoopConnection:
         if self._closed:
             return []
         selector: Any = self._selector
-        # Selectors without a descriptor use lists.
         own = [selector.fileno()] if hasattr(selector, "fileno") else []
         return [*self._selected(), *own]
 
@@ -297,7 +285,7 @@ async def _connected(engine: AsyncEngine) -> AsyncConnection:
 
 
 def _autocommitting(connection: Connection) -> Connection:
-    """Set the connection to AUTOCOMMIT. Close it if that fails: some drivers send a statement for it."""
+    """Set the connection to AUTOCOMMIT. Some drivers send a statement for it, which may fail."""
     try:
         return connection.execution_options(isolation_level="AUTOCOMMIT")
     except BaseException:
@@ -306,21 +294,15 @@ def _autocommitting(connection: Connection) -> Connection:
 
 
 def _close(connection: Connection) -> None:
-    """Close the connection itself: a pool must not keep it."""
     try:
         connection.invalidate()
         connection.close()
     except DBAPIError:
-        # It is already broken.
         pass
 
 
 def connect(engine: Engine | AsyncEngine) -> OwnConnection:
-    """Open a connection to the database.
-
-    Raises:
-        BackendLost: the database cannot be reached; the text says why.
-    """
+    """Open a connection, or raise BackendLost."""
     try:
         if isinstance(engine, AsyncEngine):
             return LoopConnection(engine)

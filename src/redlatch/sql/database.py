@@ -25,7 +25,7 @@ _TIMEOUTS = {
     "aiomysql": "connect_timeout",
 }
 
-# No look-up of types for each client, in a transaction, which some poolers refuse.
+# No look-up of types, in a transaction, which some poolers refuse.
 _PLAIN = {driver: {"use_native_hstore": False} for driver in ("psycopg", "psycopg2")}
 
 FAMILIES = ("postgresql", "mysql", "mariadb", "sqlite")
@@ -35,11 +35,10 @@ class Database:
     """A database that stores locks.
 
     Args:
-        database: a URL of SQLAlchemy, or an Engine or AsyncEngine. Its pool is not used: connections of locks are
-            opened beside it, in the same way.
+        database: a URL of SQLAlchemy, or an engine. Its pool is not used: connections of locks are opened beside it.
 
     Attributes:
-        engine: opens the connections; an AsyncEngine if the driver of the URL is for asyncio.
+        engine: opens the connections.
         family: "postgresql", "mysql" or "sqlite".
         address: the URL for messages: without credentials, and only with options for hosts and sockets.
         listed_as: the name in messages, instead of a place in a list of masters.
@@ -69,22 +68,18 @@ class Database:
 
 
 def _without_pool(engine: Engine) -> NullPool:
-    """Return a pool without room that connects as the engine does, including its creator and event listeners."""
+    """Return a pool without room that connects as the engine does."""
     pool = engine.pool
     return NullPool(pool._creator, dialect=pool._dialect, _dispatch=pool.dispatch)
 
 
 def _limits_of(url: sqlalchemy.URL, driver: str) -> dict[str, Any]:
-    """Return the arguments that limit how long a driver connects, unless the URL does.
-
-    Otherwise an attempt to reach a stopped server hangs for minutes, even after the server is back.
-    """
     name = _TIMEOUTS.get(driver)
     return {} if name is None or name in url.query else {name: CONNECT_SECONDS}
 
 
 def _options_of(dialect: Dialect | type[Dialect]) -> dict[str, Any]:
-    """Return the options of our engine; SQLAlchemy must send no BEGIN on a new connection of PostgreSQL either."""
+    """Return the options of our engine. SQLAlchemy must send no BEGIN on a new connection of PostgreSQL either."""
     return {"isolation_level": "AUTOCOMMIT", **_PLAIN.get(dialect.driver, {})} if dialect.name == "postgresql" else {}
 
 

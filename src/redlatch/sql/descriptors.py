@@ -8,28 +8,23 @@ import socket
 import weakref
 from typing import Any, Protocol
 
-# TCP notices a silent peer after about 25 seconds.
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 
-# Events of `poll` when the other end was closed. Errors and hang-ups are always reported.
+# Events of `poll` when the other end was closed, besides errors and hang-ups.
 HANGUP: int = getattr(select, "POLLRDHUP", 0)
 
 
 class HasDescriptors(Protocol):
-    """An object with descriptors that a forked child must give up."""
-
-    def descriptors(self) -> list[int]:
-        """Return the descriptors."""
+    def descriptors(self) -> list[int]: ...
 
 
 _owners: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def give_up_at_fork(owner: HasDescriptors) -> None:
-    """Replace the descriptors of an object by /dev/null in every forked child, unless the object is gone by then.
+    """Replace an object's descriptors by /dev/null in every forked child, while the object exists.
 
-    Otherwise the database would keep the session's locks after the end of the parent, while the child lives; and a
-    finalizer in the child could end the session on the parent's connection.
+    Otherwise the child would keep the session and its locks alive, or a finalizer in it could end the session.
     """
     _owners.add(owner)
 
@@ -49,13 +44,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def descriptor_of(raw: Any) -> int:
-    """Return the descriptor of a driver's connection; -1 if it has none, or does not show it."""
     source: Any = raw if hasattr(raw, "fileno") else getattr(raw, "_sock", None)
     return -1 if source is None else int(source.fileno())
 
 
 def keep_alive(descriptor: int) -> None:
-    """Let the system check whether the other end of a TCP connection still exists."""
+    """Let the system notice a silent peer of a TCP connection after about 25 seconds."""
     with socket.socket(fileno=os.dup(descriptor)) as sock:
         if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

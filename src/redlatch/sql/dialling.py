@@ -40,7 +40,7 @@ from redlatch.wire.connect import Connection, HandshakeExtension
 from redlatch.wire.net import now_ns
 from redlatch.wire.traits import Traits
 
-# Time limit in seconds, enough for a dozen statements.
+# Seconds for about a dozen statements.
 LONGEST_DIAL = 10.0
 
 logger = logging.getLogger("redlatch")
@@ -52,7 +52,7 @@ class DatabaseTraits(Traits):
     Args:
         identity: names the server and the history of its data, and the session if locks belong to it.
         tracks: whether it notifies waiters of releases.
-        doubted_ns: locks granted before this time may be gone, in ns since boot; 0 if no lock is in doubt.
+        doubted_ns: locks granted before this time may be gone; 0 if no lock is in doubt.
     """
 
     reports_itself = True
@@ -64,7 +64,6 @@ class DatabaseTraits(Traits):
         self._history = history
 
     def reply_error(self, text: str, login: bool = False) -> Exception:
-        """Return the exception for an error reply. The bridge wrote its text, which repeats no command."""
         word, _, rest = text.partition(" ")
         if word == VOIDS:
             # The engine puts all holders in doubt, so the next connection need not.
@@ -81,11 +80,9 @@ class DatabaseDial:
         self._settings = settings
         self._history = History(database.address, settings.by_session)
         self._opening = threading.Lock()
-        # One for each connection that may still be open.
         self._backends: list[Translator] = []
         self._said_polling = False
         self._sessions = itertools.count(1)
-        # The file that was opened last; None for a server.
         self._file: DatabaseFile | None = None
 
     def __call__(
@@ -107,7 +104,6 @@ class DatabaseDial:
         self._history.note(backend.life)
         identity = backend.life.identity
         if self._settings.by_session:
-            # Each session has its own locks, so it counts as another memory.
             identity += f", session {next(self._sessions)}"
         traits = DatabaseTraits(identity, backend.notices is not None, self._history, doubted_ns)
         return Connection(sock, traits)
@@ -126,7 +122,6 @@ class DatabaseDial:
             self._opening.release()
 
     def is_open(self) -> bool:
-        """Return whether a connection is open or being opened."""
         return self._opening.locked() or not all([backend.closed for backend in self._backends])
 
     def _open(self, database: Database, tracking: bool) -> Translator:

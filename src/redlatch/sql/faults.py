@@ -1,14 +1,13 @@
-"""Classification of database errors."""
+"""Classification of errors: SQLSTATEs of PostgreSQL, numbers of MySQL and MariaDB, result codes of SQLite."""
 
 from __future__ import annotations
 
 from sqlalchemy.exc import DBAPIError
 
-# Another transaction has locked a row, a table or a whole database, or there was a deadlock: SQLSTATEs of PostgreSQL;
-# numbers of MySQL and MariaDB; result codes of SQLite.
+# Another transaction has locked a row, a table or a database, or there was a deadlock.
 BUSY = {"55P03", "40P01", "40001", 1205, 1213, 1020, 5, 6}
 
-# The server has become a standby, or shuts down. Another connection may lead to another server.
+# The server has become a standby, or shuts down.
 ENDING = {"25006", "57P01", "57P02", "57P03", 1290, 1792, 1836, 1053}
 
 
@@ -21,10 +20,9 @@ def text_of(error: BaseException) -> str:
 
 
 def code_of(error: DBAPIError) -> object:
-    """Return the SQLSTATE of PostgreSQL, the number of MySQL, or the result code of SQLite."""
     original = error.orig
     arguments = getattr(original, "args", ())
-    # The number comes first: some drivers of MySQL also have a SQLSTATE, which says less.
+    # Some drivers of MySQL also have a SQLSTATE, which says less.
     if arguments and isinstance(arguments[0], int):
         return arguments[0]
     for name in ("sqlstate", "pgcode", "sqlite_errorcode"):
@@ -35,10 +33,8 @@ def code_of(error: DBAPIError) -> object:
 
 
 def is_busy(error: DBAPIError) -> bool:
-    """Return True if another transaction blocks ours."""
     code = code_of(error)
     if hasattr(error.orig, "sqlite_errorcode") and isinstance(code, int):
-        # An extended result code has the plain one in its lowest byte.
         code &= 0xFF
     return not error.connection_invalidated and code in BUSY
 

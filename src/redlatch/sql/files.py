@@ -12,7 +12,6 @@ import sqlalchemy as sa
 
 from redlatch.errors import ConfigurationError, MasterRefused
 
-# Advice for a database that only one process can use.
 CURE = "so a lock there excludes no other process; name a file, as in 'sqlite:////var/lib/app/locks.db'"
 
 REPLACED = "its file was replaced or deleted; the new one may not have its locks"
@@ -23,13 +22,9 @@ _MASK, _BIRTH, _BIRTH_AT = "@I", "@qI", 80
 
 
 class DatabaseFile(NamedTuple):
-    """The file at a path.
+    """The file at a path: its number, and its time of birth in nanoseconds since 1970 (0 if unknown).
 
-    While a connection has it open, no other file gets its number. Afterwards one may, with another time of birth.
-
-    Args:
-        device, inode: its number.
-        born_ns: its time of birth, in nanoseconds since 1970; 0 if the system does not show it.
+    After it was closed and deleted, another file may get its number.
     """
 
     path: str
@@ -38,7 +33,6 @@ class DatabaseFile(NamedTuple):
     born_ns: int
 
     def is_replaced(self) -> bool:
-        """Return True if the path leads to another file now, or to none."""
         try:
             found = os.stat(self.path)
         except OSError:
@@ -47,7 +41,6 @@ class DatabaseFile(NamedTuple):
 
 
 def file_at(path: str) -> DatabaseFile:
-    """Return the file at a path, or raise OSError."""
     found = os.stat(path)
     return DatabaseFile(path, found.st_dev, found.st_ino, _born_ns(path, found))
 
@@ -66,8 +59,7 @@ def _born_ns(path: str, found: os.stat_result) -> int:
 
 
 def path_of(raw: sa.Connection, address: str, table: sa.Table) -> str:
-    """Return the path of the file that has the table, or that would get it; refuse one that other processes cannot
-    open."""
+    """Return the path of the file that has the table, or would get it; refuse one that other processes cannot open."""
     paths = {name: path or "" for _, name, path in raw.exec_driver_sql("PRAGMA database_list")}
     path = paths.get(table.schema or _schema_of(raw, table.name, list(paths)), "")
     # A database of the system "memdb" has a path, but no file.
@@ -79,7 +71,6 @@ def path_of(raw: sa.Connection, address: str, table: sa.Table) -> str:
 def _schema_of(raw: sa.Connection, table: str, schemas: list[str]) -> str:
     """Return the schema in which SQLite finds an unqualified table: temporary tables hide those of files."""
     if len(schemas) == 1:
-        # The usual case, which reads nothing: the database may be locked.
         return schemas[0]
     quote = raw.dialect.identifier_preparer.quote_identifier
     for schema in ["temp", *schemas]:
@@ -89,17 +80,12 @@ def _schema_of(raw: sa.Connection, table: str, schemas: list[str]) -> str:
 
 
 def named_path(url: sa.URL, found: str) -> str:
-    """Return the path in a URL if it leads to the file `found`: one of its links may later lead to another file.
-
-    SQLite shows a path without links. That one is returned if the URL does not name the file, as for an attached
-    schema.
-    """
+    """Return the path in a URL, without resolving links, if it leads to the file `found`."""
     name = os.path.abspath(_name_of(url)[0])
     return name if os.path.exists(name) and os.path.samefile(name, found) else found
 
 
 def refuse_private(url: sa.URL) -> None:
-    """Refuse the URL of a database in memory, or of one that SQLite would use without locking its file."""
     name, options = _name_of(url)
     if name in ("", ":memory:") or options & {("mode", "memory"), ("vfs", "memdb")}:
         raise ConfigurationError(f"database: a database in memory belongs to one process, {CURE}")

@@ -1,8 +1,8 @@
 """Forks of this process: detect one under way, and close SQLite files before it.
 
 SQLite keeps its locks of a file in the memory of the process. A child that was forked while the file was open acts as
-if it had its parent's locks: it waits for them, or others write at the same time. So connections to files are closed
-before a fork, and reopened at their next use. Source: https://www.sqlite.org/howtocorrupt.html, section 2.6.
+if it had its parent's locks. So connections to files are closed before a fork, and reopened at their next use. Source:
+https://www.sqlite.org/howtocorrupt.html, section 2.6.
 """
 
 from __future__ import annotations
@@ -19,17 +19,16 @@ from redlatch.sql.files import DatabaseFile
 from redlatch.votes.units import SECOND
 from redlatch.wire.net import now_ns
 
-# A fork waits for statements at most for this time. A statement on a file takes as long as a commit, or LOCK_WAIT_MS.
+# A fork waits for statements at most for this time.
 WAIT_NS = SECOND
 
-# Seconds.
 PAUSE = 0.0005
 
-# The fork of each thread counts as under way until then, so that an entry that an interrupt has left soon expires.
+# The fork of each thread counts as under way until then, even if an interrupt has left its entry.
 _forking: dict[int, int] = {}
 
 _on_files: weakref.WeakSet[Any] = weakref.WeakSet()
-# The device and inode of each file that was open in a parent of this process at the fork.
+# Device and inode of the files that were open in a parent at a fork.
 _inherited: set[tuple[int, int]] = set()
 
 
@@ -40,20 +39,16 @@ class _Count:
 class OnFile(Protocol):
     file: DatabaseFile | None
 
-    def is_open(self) -> bool:
-        """Return True if the connection has the file open."""
+    def is_open(self) -> bool: ...
 
-    def give_up(self, until_ns: int) -> None:
-        """Close the file, for a fork that waits until then; the next statement opens it again."""
+    def give_up(self, until_ns: int) -> None: ...
 
 
 def give_up_before_fork(connection: OnFile) -> None:
-    """Call `connection.give_up(until_ns)` before each fork, while the connection exists."""
     _on_files.add(connection)
 
 
 def was_inherited(file: DatabaseFile) -> bool:
-    """Return True if a parent of this process had the file open at the fork, so that SQLite cannot be used for it."""
     return (file.device, file.inode) in _inherited
 
 
@@ -62,7 +57,6 @@ def forks_so_far() -> int:
 
 
 def forked_since(forks: int) -> bool:
-    """Return True if there may be a child that was forked since `forks_so_far` had this value."""
     return bool(_forking) or _Count.ended != forks
 
 

@@ -1,8 +1,8 @@
 """Detect when a database may have forgotten locks.
 
-A database forgets when a lagging standby is promoted, when it is restored, or when it is restarted without durable
-commits. If its clock is set forward, rows expire early. Then the client's holders are in doubt until the database
-confirms their locks (see `redlatch.quorum.policy.Doubts`).
+It forgets when a lagging standby is promoted, when it is restored, or when it is restarted without durable commits. If
+its clock is set forward, rows expire early. Then the client's holders are in doubt until it confirms their locks (see
+`redlatch.quorum.policy.Doubts`).
 """
 
 from __future__ import annotations
@@ -22,29 +22,28 @@ from redlatch.wire.net import now_ns
 
 logger = logging.getLogger("redlatch")
 
-# Interval of readings while the database is used, or has locks of this client.
+# Interval of readings while the database is used.
 READ_EVERY_NS = SECOND
 
 # Relative error of the database's clock, as the default of `drift_factor`.
 DRIFT = 0.01
 
-# Two computed starts of one MySQL server may differ by this many seconds: it reports its uptime in whole seconds.
+# MySQL reports its uptime in whole seconds, so its computed start varies by this.
 SAME_START = 1.2
 
-# The timeline changes with each promotion of a standby. The start is exact.
+# The timeline changes with each promotion of a standby.
 _POSTGRESQL = (
     "SELECT system_identifier::text || ':' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) "
     "FROM pg_control_system()",
     "SELECT extract(epoch FROM pg_postmaster_start_time())::float8",
 )
 
-# MySQL has the first variable, and some versions of MariaDB have the second one. SHOW leaves out unknown ones.
+# MySQL has the first variable, and some versions of MariaDB the second.
 _MYSQL = (
     "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('server_uuid', 'server_uid', 'hostname', 'port', 'datadir')",
     "SHOW GLOBAL STATUS WHERE Variable_name IN ('Uptime', 'Connections')",
 )
 
-# In UTC, independent of the connection's time zone.
 _CLOCK = sa.select(now_us())
 _CLOCK_OF_MYSQL = sa.text("SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))")
 
@@ -54,7 +53,7 @@ class Life(NamedTuple):
 
     Args:
         identity: names the server and the history of its data.
-        started: the time of the start, in seconds by the server's clock; 0.0 if unknown.
+        started: in seconds by the server's clock; 0.0 if unknown.
         spread: how far `started` may differ within one life, in seconds.
         connections: the number of connections since the start; 0 if unknown.
         another: the text for a former connection with another identity.
@@ -89,12 +88,10 @@ def life_of_file(file: DatabaseFile) -> Life:
 
 
 def clock_us(raw: sa.Connection) -> int:
-    """Return the clock of the database, in microseconds since 1970."""
     return int(raw.execute(_CLOCK_OF_MYSQL if raw.dialect.name in ("mysql", "mariadb") else _CLOCK).scalar_one())
 
 
 def _answer(raw: sa.Connection, question: str) -> list[Any]:
-    """Return the rows of an answer; none if the user lacks the right."""
     try:
         return list(raw.execute(sa.text(question)).fetchall())
     except DBAPIError as error:
@@ -107,7 +104,7 @@ class History:
     """One client's memory of its database, from one connection to the next.
 
     Attributes:
-        held_ns: until when locks may be held, including those of earlier connections, in ns since boot.
+        held_ns: until when locks may be held, including those of earlier connections.
     """
 
     def __init__(self, address: str, by_session: bool) -> None:
@@ -115,7 +112,6 @@ class History:
         self._by_session = by_session
         self.held_ns = 0
         self._life: Life | None = None
-        # The last jump of the clock that has caused no doubt yet.
         self._leap = ""
         self._offset = Offset(DRIFT)
 
@@ -135,12 +131,10 @@ class History:
         return ""
 
     def note(self, life: Life) -> None:
-        """Remember the server of a new connection. Call `doubt_about` before."""
         self._life = life
         self._leap = ""
 
     def forget(self) -> None:
-        """Forget the server: all locks are in doubt already, so the next connection need not doubt them."""
         self._life = None
         self._leap = ""
 

@@ -20,14 +20,10 @@ Claim = tuple[bytes, bytes]
 
 
 class LateReleases:
-    """The late releases of one connection.
-
-    The caller of a late release has got an error. If it calls again, it gets the result of the first call.
-    """
+    """The late releases of one connection. A caller whose release was late has got an error, and may call again."""
 
     def __init__(self, release: Callable[[bytes, bytes], bool]) -> None:
         self._release = release
-        # The row of each key and token may exist until then.
         self._due: dict[Claim, int] = {}
         self._done: dict[Claim, int] = {}
         self._next_ns = 0
@@ -41,10 +37,6 @@ class LateReleases:
         self._due[key, token] = until_ns
 
     def forget(self, key: bytes, token: bytes) -> bool:
-        """Forget a release, because its row will be used again; return True if it was done.
-
-        A repeated acquire may have the token of its first try, whose undo was late.
-        """
         self._due.pop((key, token), None)
         return self._done.pop((key, token), None) is not None
 
@@ -64,7 +56,7 @@ class LateReleases:
     def _retry(self, began_ns: int) -> None:
         self._done = {claim: until_ns for claim, until_ns in self._done.items() if began_ns < until_ns}
         for claim, until_ns in list(self._due.items()):
-            # A release that fails again is tried last the next time, because each row may have another lock.
+            # Try it last the next time: each row may have another lock.
             del self._due[claim]
             if began_ns >= until_ns:
                 continue

@@ -11,33 +11,32 @@ from redlatch.wire.bridge import BackendLost
 
 
 class Notices(Protocol):
-    def fileno(self) -> int:
-        """Return the descriptor that is readable when a notice may have come."""
+    def fileno(self) -> int: ...
 
     def read(self) -> None:
-        """Read from the connection.
+        """Read from the connection, or raise BackendLost."""
 
-        Raises:
-            BackendLost: the connection broke.
-        """
-
-    def take(self) -> list[str]:
-        """Return the notices of other connections since the last call."""
+    def take(self) -> list[str]: ...
 
 
-class PsycopgNotices:
+class _OfConnection:
     def __init__(self, raw: Any) -> None:
         self._connection = raw
         self._heard: list[str] = []
+
+    def fileno(self) -> int:
+        return int(self._connection.fileno())
+
+
+class PsycopgNotices(_OfConnection):
+    def __init__(self, raw: Any) -> None:
+        super().__init__(raw)
         # psycopg calls this for notices that come while statements run.
         raw.add_notify_handler(self._hear)
 
     def _hear(self, notice: Any) -> None:
         if notice.pid != self._connection.info.backend_pid:
             self._heard.append(notice.payload)
-
-    def fileno(self) -> int:
-        return int(self._connection.fileno())
 
     def read(self) -> None:
         try:
@@ -59,13 +58,7 @@ class PsycopgNotices:
         return heard
 
 
-class Psycopg2Notices:
-    def __init__(self, raw: Any) -> None:
-        self._connection = raw
-
-    def fileno(self) -> int:
-        return int(self._connection.fileno())
-
+class Psycopg2Notices(_OfConnection):
     def read(self) -> None:
         try:
             self._connection.poll()
@@ -82,8 +75,6 @@ class Psycopg2Notices:
 
 
 class AsyncpgNotices:
-    """Notices by asyncpg, whose loop reads them."""
-
     def __init__(self, raw: Any, wake: Callable[[], object]) -> None:
         self._connection = raw
         self._wake = wake
@@ -109,7 +100,6 @@ class AsyncpgNotices:
 
 
 def notices_of(connection: Connection, channel: str) -> Notices | None:
-    """Begin to listen to a channel; None if the database or its driver cannot receive notices while idle."""
     driver = connection.dialect.driver
     if driver not in ("psycopg", "psycopg2"):
         return None

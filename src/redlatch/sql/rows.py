@@ -78,7 +78,6 @@ class Rows:
     # --- commands ----------------------------------------------------------------------------------
 
     def acquire(self, key: bytes, token: bytes, ttl_ms: int) -> bool:
-        """Take a free row, or insert it if it does not exist; return True if it was taken."""
         return self._scalar(self._acquire, key, token, ttl_us=1000 * ttl_ms) is not None
 
     def acquire_fenced(self, key: bytes, token: bytes, ttl_ms: int, first: int, last: int) -> int:
@@ -98,7 +97,7 @@ class Rows:
         return self._changes(self._confirm, key, token, first=first, last=last)
 
     def extend(self, key: bytes, token: bytes, ttl_ms: int) -> bool:
-        """Let the holder have the row for at least this time; return True if it has the row."""
+        """Let the holder have the row for at least this time."""
         return self._changes(self._extend, key, token, ttl_us=1000 * ttl_ms)
 
     def release(self, key: bytes, token: bytes) -> bool:
@@ -125,8 +124,7 @@ class Rows:
         token = NO_TOKEN + label_of(str(owner).encode(), int(since_us) // 1_000_000)
         return -(-int(left_us) // 1000), int(fence), token.translate(ONE_LINE)
 
-    def tick(self) -> None:
-        """Do nothing: rows expire by themselves."""
+    def tick(self) -> None: ...
 
     # --- statements --------------------------------------------------------------------------------
 

@@ -14,18 +14,11 @@ from redlatch.sql.faults import code_of, text_of
 from redlatch.sql.settings import REDLATCH, Settings
 from redlatch.wire.bridge import BackendLost
 
-# SQLSTATEs of PostgreSQL when another process makes the table at the same time: its name, its type or a row of its
-# catalogue exists already.
+# SQLSTATEs of PostgreSQL: another process makes the table at the same time.
 MADE = {"42P07", "42710", "23505"}
 
 
 def make_table(database: Database, settings: Settings) -> None:
-    """Make the table of locks, unless it exists.
-
-    Raises:
-        ConfigurationError: the client uses no table of ours.
-        QuorumUnavailable: the database cannot be reached, or refuses.
-    """
     if settings.table is None or settings.dialect != REDLATCH:
         raise ConfigurationError("create_table: locks of a session have no table, and ShedLock documents its own")
     # A driver for asyncio needs an event loop of its own, and the calling thread may run one.

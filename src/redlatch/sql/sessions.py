@@ -19,7 +19,7 @@ from redlatch.wire.net import now_ns
 # Seconds between checks of the connection while a lock is held.
 LOOK_EVERY = 0.5
 
-# The remaining time of a lock is unknown: a waiter asks again after this time at the latest.
+# The remaining time of a lock is unknown, so a waiter asks again after this time.
 ASK_AGAIN_MS = 1000
 
 # MySQL allows names of 64 characters.
@@ -30,13 +30,11 @@ class Session:
     ends_with_connection = True
     pause = LOOK_EVERY
 
-    # Query for the number of the session.
     _number: str
 
     def __init__(self, connection: OwnConnection) -> None:
         self._connection = connection
         self._session: int | None = None
-        # The token of each lock, and its end in ns.
         self._held: dict[bytes, tuple[bytes, int]] = {}
 
     # --- statements --------------------------------------------------------------------------------
@@ -45,14 +43,13 @@ class Session:
         raise NotImplementedError
 
     def _unlock(self, key: bytes) -> bool:
-        """Return True if this session had the lock."""
         raise NotImplementedError
 
     def _is_locked(self, key: bytes) -> bool:
         raise NotImplementedError
 
     def _stands(self) -> bool:
-        """Return True if the database answers on this connection; raise BackendLost if another session answers."""
+        """Return True if the database answers; raise BackendLost if another session of it answers."""
         number = self._scalar(self._number)
         if self._session is not None and number != self._session:
             raise BackendLost("a pooler has given the connection to another session of the database")
@@ -95,7 +92,7 @@ class Session:
         return had
 
     def owned(self, key: bytes, token: bytes) -> bool:
-        """Return True if this holder has the lock. The query also shows that the connection works."""
+        """Return True if this holder has the lock. The query also checks the connection."""
         self.expire()
         return self._held.get(key, (b"", 0))[0] == token and self._stands()
 
@@ -104,7 +101,7 @@ class Session:
         return ASK_AGAIN_MS if key in self._held or self._is_locked(key) else None
 
     def holder(self, key: bytes) -> tuple[int, int, bytes] | None:
-        """Return an answer without a token: the database only knows that the lock is held."""
+        """The database only knows that the lock is held."""
         left = self.left_ms(key)
         return None if left is None else (left, 0, b"")
 

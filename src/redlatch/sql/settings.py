@@ -16,12 +16,7 @@ DIALECTS = REDLATCH, SHEDLOCK = "redlatch", "shedlock"
 
 @dataclass(frozen=True)
 class Settings:
-    """The place of a client's locks in its database.
-
-    Attributes:
-        table: the table of locks; None in the mode "session".
-        owner: the name of the holder in the table.
-    """
+    """The place of a client's locks in its database. In the mode "session" there is no table."""
 
     table: sa.Table | None
     dialect: str
@@ -29,7 +24,6 @@ class Settings:
 
     @property
     def by_session(self) -> bool:
-        """True if a lock belongs to a connection, and ends with it."""
         return self.table is None
 
     @property
@@ -45,7 +39,6 @@ class Settings:
 
     @classmethod
     def of(cls, family: str, table: str | None, mode: str, dialect: str, owner: str) -> Settings:
-        """Check the arguments of a client for a family of databases; return its settings."""
         if mode not in MODES:
             raise ConfigurationError(f"mode: 'table' or 'session' is needed, got {mode!r}")
         if dialect not in DIALECTS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -62,6 +63,34 @@ def named_table(table: str) -> sa.Table:
     return lock_table(name, schema or None)
 
 
+def expression(result: Any, **texts: str) -> type[FunctionElement[Any]]:
+    """Make an SQL function from its text for each family of databases; {} stands for its arguments."""
+
+    class Expression(FunctionElement[Any]):
+        type = result
+        inherit_cache = True
+
+    def compiled_by(text: str) -> Callable[..., str]:
+        return lambda element, compiler, **options: text.format(compiler.process(element.clauses, **options))
+
+    for family, text in texts.items():
+        compiles(Expression, *(("mysql", "mariadb") if family == "mysql" else (family,)))(compiled_by(text))
+    return Expression
+
+
+# The server's clock when the expression is evaluated, in microseconds since 1970. CURRENT_TIMESTAMP is the start of the
+# transaction or of the statement, which may wait for a row after that.
+now_us = expression(
+    sa.BigInteger(),
+    postgresql="CAST(floor(extract(epoch FROM clock_timestamp()) * 1000000) AS bigint)",
+    # The connection has the time zone UTC, which has no hour twice.
+    mysql="CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)",
+    sqlite="CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)",
+)
+
+larger = expression(sa.BigInteger(), postgresql="greatest({})", mysql="greatest({})", sqlite="max({})")
+
+
 class Layout(NamedTuple):
     """The columns of a table of locks.
 
@@ -73,11 +102,9 @@ class Layout(NamedTuple):
         later: the same after the parameter `ttl_us`, in microseconds.
         left_us: microseconds for which the lock is held.
         free: the value of `until` after a release.
-        taken: the values of further columns for each new holder.
-        empty: the same for a row of MySQL without a holder.
+        taken: the values of further columns for each new holder; `empty` is for a row of MySQL without one.
         as_text: whether names and tokens are text.
-        told: the further results of `holder`: the fence, when the holder took the row in microseconds since 1970, and
-            its owner. Empty if the table does not have them.
+        told: the fence, when the holder took the row in microseconds since 1970, and its owner; or empty.
     """
 
     table: sa.Table
@@ -112,47 +139,3 @@ def layout_of(table: sa.Table, owner: str) -> Layout:
         as_text=False,
         told=(columns.fence, columns.since_us, columns.owner),
     )
-
-
-class now_us(FunctionElement[int]):
-    """The server's clock when the expression is evaluated, in microseconds since 1970.
-
-    CURRENT_TIMESTAMP is the start of the transaction or of the statement, which may wait for a row after that.
-    """
-
-    type = sa.BigInteger()
-    inherit_cache = True
-    name = "now_us"
-
-
-@compiles(now_us, "postgresql")
-def _now_of_postgresql(element: now_us, compiler: Any, **_: Any) -> str:
-    return "CAST(floor(extract(epoch FROM clock_timestamp()) * 1000000) AS bigint)"
-
-
-@compiles(now_us, "mysql")
-@compiles(now_us, "mariadb")
-def _now_of_mysql(element: now_us, compiler: Any, **_: Any) -> str:
-    # The connection has the time zone UTC, which has no hour twice.
-    return "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)"
-
-
-@compiles(now_us, "sqlite")
-def _now_of_sqlite(element: now_us, compiler: Any, **_: Any) -> str:
-    return "CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)"
-
-
-class larger(FunctionElement[int]):
-    type = sa.BigInteger()
-    inherit_cache = True
-    name = "larger"
-
-
-@compiles(larger)
-def _greatest(element: larger, compiler: Any, **options: Any) -> str:
-    return f"greatest({compiler.process(element.clauses, **options)})"
-
-
-@compiles(larger, "sqlite")
-def _max(element: larger, compiler: Any, **options: Any) -> str:
-    return f"max({compiler.process(element.clauses, **options)})"

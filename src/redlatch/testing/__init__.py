@@ -5,9 +5,9 @@ The names are imported on first use (PEP 562): pytest imports this package for i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..lazy import load as _load
+from ..lazy import attributes as _attributes
 
 if TYPE_CHECKING:
     from redlatch.testing.cleaning import clear
@@ -17,19 +17,6 @@ if TYPE_CHECKING:
     from redlatch.testing.memory.control import Held
     from redlatch.testing.memory.masters import MemoryMasters
     from redlatch.testing.memory.threads import MemoryClient
-
-_HOMES = {
-    "AsyncMemoryClient": "memory.aio",
-    "Held": "memory.control",
-    "Masters": "embedded",
-    "MemoryClient": "memory.threads",
-    "MemoryMasters": "memory.masters",
-    "Sentinels": "groups",
-    "clear": "cleaning",
-    "find_server": "embedded",
-    "masters": "embedded",
-    "sentinels": "groups",
-}
 
 __all__ = [
     "AsyncMemoryClient",
@@ -45,15 +32,19 @@ __all__ = [
 ]
 
 
+_HOMES = {
+    **dict.fromkeys(["Masters", "find_server", "masters"], ".embedded"),
+    **dict.fromkeys(["Sentinels", "sentinels"], ".groups"),
+    "AsyncMemoryClient": ".memory.aio",
+    "Held": ".memory.control",
+    "MemoryClient": ".memory.threads",
+    "MemoryMasters": ".memory.masters",
+    "clear": ".cleaning",
+}
+
 # A type checker would accept every name if it saw this function.
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(_load(f".{_HOMES[name]}", __name__), name)
-        globals()[name] = value
-        return value
+    __getattr__ = _attributes(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

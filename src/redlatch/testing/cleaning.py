@@ -1,7 +1,7 @@
-"""Empty masters between two tests, without the outage that a flush of several masters causes.
+"""Empty masters between two tests.
 
 FLUSHALL of several masters deletes all markers at once, as a loss of their memory does. So clients that knew the
-masters quarantine all of them for `max_ttl`, and no safe rule lets them vote earlier. `clear` keeps the markers.
+masters quarantine all of them for `max_ttl`. `clear` keeps the markers.
 """
 
 from __future__ import annotations

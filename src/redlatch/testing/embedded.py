@@ -9,11 +9,8 @@ Each master is a server process of its own on 127.0.0.1, without persistence. A 
 and their folder; `keeper.py` explains why no process outlives a crash.
 
 Every master also listens on a unix socket in the fleet's private folder, where this module asks whether the master is
-up and is our child. TLS settings and access rules do not matter there. No other process can answer on that socket, and
-a server that cannot bind its TCP port never listens on it. So a foreign server on the port is never mistaken for a
-master.
-
-Longer than most modules: half of it is the public interface, and it cannot use the client, which is in a higher layer.
+up and is our child. No other process can answer there, and a server that cannot bind its TCP port never listens there.
+So a foreign server on the port is never mistaken for a master.
 """
 
 from __future__ import annotations
@@ -46,17 +43,16 @@ Directives = Mapping[str, str | Sequence[str]]
 EMPTY = '""'
 DEFAULTS = {"bind": "127.0.0.1", "dir": "{dir}", "save": EMPTY, "appendonly": "no", "unixsocketperm": "700"}
 
-# The directives that control the fleet.
 RESERVED = {"unixsocket", "logfile", "daemonize", "supervised"}
 
 PORT_ATTEMPTS = 5
 
 PROBE_SECONDS = 0.002
 
-# Timeout for an answer of a master that accepted the connection, in seconds.
+# Seconds for an answer of a master that accepted the connection.
 PROBE_TIMEOUT = 0.25
 
-# Timeout for the effect of a signal, in seconds: a server may wait 10 s for its replicas before it obeys SIGTERM.
+# Seconds for the effect of a signal: a server may wait 10 s for its replicas before it obeys SIGTERM.
 END_TIMEOUT = 15.0
 
 # The limit of macOS; Linux allows 107 bytes.
@@ -68,13 +64,11 @@ class _Master:
     """One master: its address, and the state that the keeper reported last.
 
     Attributes:
-        index: its place in the fleet, from 0.
         server: the absolute path of the server program.
         folder: has its configuration, log and socket.
-        reservation: the socket that reserves its port; see `_reserve_port`.
+        reservation: the socket that reserves its port.
         attempts: the number of ports tried so far.
         pid: None while it is not running.
-        paused: True while it is stopped by SIGSTOP.
         status: the exit status of its last process; None while it runs, and until the keeper reports the end.
     """
 
@@ -89,7 +83,6 @@ class _Master:
     status: int | None = None
 
     def fill(self, value: str) -> str:
-        """Return a directive's value with this master's folder, port and index."""
         for name, own in {"{dir}": self.folder, "{port}": self.port, "{index}": self.index}.items():
             value = value.replace(name, str(own))
         return value
@@ -202,7 +195,6 @@ class Masters:
         if not self._alive:
             return []
         if self._keeper.owner == os.getpid():
-            # The keeper has ended, and the masters with it.
             with self._lock, contextlib.suppress(RuntimeError, OSError):
                 self._listen(0)
         return [master.pid for master in self._masters]
@@ -276,7 +268,6 @@ class Masters:
 
     @contextlib.contextmanager
     def _steer(self, index: int) -> Iterator[_Master]:
-        """Yield one master with its current state, reserved for this thread, if this process may control the fleet."""
         # Check this before taking the lock: in a forked child it may never be released.
         if self._keeper.owner not in (0, os.getpid()):
             raise RuntimeError(f"this fleet of masters belongs to process {self._keeper.owner}, which entered it")
@@ -289,7 +280,6 @@ class Masters:
             yield self._masters[index]
 
     def _signal(self, index: int, numbers: Sequence[int], done: Callable[[_Master], bool]) -> None:
-        """Send signals to one running master. Wait until the keeper reports their effect, or its end."""
         with self._steer(index) as master:
             if master.pid is None:
                 raise RuntimeError(f"master {index} is not running")
@@ -341,7 +331,6 @@ class Masters:
                 raise TimeoutError(f"{problem}; {master.log()}")
 
     def _listen(self, seconds: float) -> None:
-        """Handle the keeper's reports; wait up to `seconds` for the first one."""
         try:
             reports = self._keeper.listen(seconds)
         except EOFError as end:
@@ -368,9 +357,7 @@ def _resolve(server: Server | Sequence[Server] | None, count: int) -> list[str]:
 
 
 def _choose_folder() -> Path:
-    """Return a name for the fleet's folder that fits into a socket address, and needs no quotes in a configuration
-    file.
-    """
+    """Return a name for the fleet's folder that fits into a socket address, and needs no quotes in a configuration."""
     base = os.path.realpath(tempfile.gettempdir())
     name = f"redlatch-{secrets.token_hex(6)}"
     fits = re.fullmatch(r"[\w./+-]+", base, re.ASCII) and len(f"{base}/{name}/9999/socket") <= SOCKET_PATH_BYTES
@@ -380,10 +367,10 @@ def _choose_folder() -> Path:
 def _reserve_port() -> socket.socket:
     """Return a socket that is bound to a free port on loopback and does not listen.
 
-    On Linux it reserves the port while it is open. The server can bind the same port, because both sockets have
-    SO_REUSEADDR, but the kernel gives the port to no one else. Otherwise the kernel could use the port of a dead master
-    for an outgoing connection, even for one to this very port. That client would be connected to itself, and the master
-    could not start again.
+    On Linux it reserves the port while it is open. The server can bind the same port (SO_REUSEADDR), but the kernel
+    does not
+    use it for an outgoing connection, perhaps to this very port. That client would be connected to itself, and a dead
+    master could not start again.
     """
     bound = socket.socket()
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -410,5 +397,4 @@ def _answers(master: _Master, directives: Mapping[str, Sequence[str]]) -> bool:
             # A Sentinel has no data to load, and reports nothing about it.
             return b"process_id:%d" % (master.pid or 0) in info and b"loading:1" not in info
     except (OSError, ValueError):
-        # The server does not listen yet, or it ended in the middle of a line.
         return False

@@ -4,9 +4,6 @@
 
     with redlatch.testing.sentinels(groups=3) as urls:
         client = redlatch.Client(urls)
-
-One fleet of `embedded` has the masters and the replicas, another the sentinels. The sentinels have short time limits,
-so that a fail-over takes seconds.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ __all__ = ["Sentinels", "sentinels"]
 
 LOOK_SECONDS = 0.01
 
-# Timeout for an answer, in seconds: a server may be paused.
+# Seconds for an answer: a server may be paused.
 ANSWER_TIMEOUT = 1.0
 
 # Seconds for a fail-over to begin, or to end. Sentinel repeats one that failed.
@@ -250,7 +247,6 @@ def port_of(url: str) -> int:
 
 @contextlib.contextmanager
 def connected(url: str) -> Iterator[Any]:
-    """Yield a redis-py client of one server. It accepts any certificate."""
     options: dict[str, Any] = {"socket_timeout": ANSWER_TIMEOUT, "decode_responses": True, "retry": None}
     if url.startswith("rediss"):
         options |= {"ssl_cert_reqs": "none", "ssl_check_hostname": False}

@@ -2,7 +2,7 @@
 
 The keeper is the parent process of the masters and owns their folder. It runs as a program (``python -I -S keeper.py
 PARENT_PID FOLDER``) on the standard library alone, so it starts in about 20 ms. It executes one-line JSON commands from
-stdin, and reports every change of a master on stdout. `Link` is the other end, used by `embedded`.
+stdin, and reports every change of a master on stdout. `Link` is the other end.
 
 Commands:  {"start": index, "argv": [program, config path], "folder": path, "config": text, or null to keep it}
            {"signal": index, "numbers": [...]}
@@ -12,10 +12,9 @@ Reports:   {"index": n, "pid": pid, "paused": bool}     the master is running
 
 Why no process and no folder is left behind:
 
-- When the keeper ends, it ends the fleet. The keeper ends at the command "quit", at the end of stdin, and when its
-  parent process has changed. It checks its parent once a second, because a child forked off the parent keeps stdin
-  open after the parent's death. (PR_SET_PDEATHSIG on the keeper would be wrong: it fires when the *thread* that started
-  the keeper ends.)
+- When the keeper ends, it ends the fleet. It ends at the command "quit", at the end of stdin, and when its parent
+  process has changed, which it checks once a second: a child forked off the parent keeps stdin open after the parent's
+  death. (PR_SET_PDEATHSIG on the keeper would fire when the *thread* that started it ends.)
 - If the keeper itself is killed, Linux kills the masters: they have PR_SET_PDEATHSIG, and the keeper has one thread.
 """
 
@@ -36,7 +35,7 @@ from typing import Any
 PR_SET_PDEATHSIG = 1
 PARENT_CHECK_SECONDS = 1.0
 
-# Timeout for a command, and for the end of the keeper, in seconds.
+# Seconds for a command, and for the end of the keeper.
 REPLY_TIMEOUT = 15.0
 
 
@@ -44,7 +43,7 @@ class Link:
     """The parent's end of the connection to the keeper.
 
     Attributes:
-        owner: the id of the process that started the keeper, 0 before `start`. No other process may use the link.
+        owner: the process that started the keeper, and may use the link; 0 before `start`.
         pending: the beginning of an incomplete report.
     """
 
@@ -88,25 +87,20 @@ class Link:
         return [json.loads(line) for line in lines]
 
     def end(self) -> None:
-        """End the keeper and wait until its processes and its folder are gone.
-
-        In a forked child, only close the child's copy of the link.
-        """
+        """End the keeper and wait until its processes and its folder are gone. A forked child only closes its copy."""
         with self.socket:
             if self.owner != os.getpid():
-                # The keeper is no child of this forked process. After this poll, Popen's finalizer does not warn.
+                # After this poll, Popen's finalizer does not warn about a process that is not a child.
                 self.process.poll()
                 return
-            # The keeper may have ended already.
             with contextlib.suppress(OSError):
                 # Closing stdin is not enough: a forked child may hold it open.
                 self.send(quit=True)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(REPLY_TIMEOUT)
-        # This matters only if the keeper hangs. The kernel then kills its masters.
+        # If the keeper hangs, the kernel kills its masters.
         self.process.kill()
         self.process.wait()
-        # The folder still exists only if the keeper was killed.
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -140,7 +134,6 @@ class Keeper:
             while self.turn():
                 pass
         except ConnectionError:
-            # The parent has closed its end, so the keeper cannot report.
             pass
         finally:
             self.end()
@@ -171,7 +164,6 @@ class Keeper:
         return "quit" not in command
 
     def start(self, index: int, argv: list[str], folder: str, config: str | None) -> None:
-        """Start one master; write its configuration if `config` is given."""
         os.makedirs(folder, mode=0o700, exist_ok=True)
         if config is not None:
             with open(os.open(argv[1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
@@ -184,7 +176,6 @@ class Keeper:
         report(index=index, pid=pid, paused=False)
 
     def become(self, argv: list[str], folder: str, keeper: int) -> None:
-        """Turn this forked child into the server; write an error to its log."""
         try:
             log = os.open(os.path.join(folder, "log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -212,7 +203,6 @@ class Keeper:
 
     def end(self) -> None:
         for pid in self.masters:
-            # SIGKILL also ends stopped processes.
             os.kill(pid, signal.SIGKILL)
         for pid in self.masters:
             os.waitpid(pid, 0)
@@ -220,7 +210,7 @@ class Keeper:
 
 
 def find_death_signal() -> Callable[[], object]:
-    """Return the function by which a master asks to be killed when the keeper dies. It does nothing outside Linux."""
+    """Return the function by which a master asks to be killed when the keeper dies; only Linux has one."""
     if sys.platform == "linux":
         try:
             import ctypes
@@ -234,7 +224,6 @@ def find_death_signal() -> Callable[[], object]:
 
 
 def report(**what: int | None) -> None:
-    """Send a report to the parent. One line is one write, so no line is split."""
     os.write(1, json.dumps(what).encode() + b"\n")
 
 

@@ -1,8 +1,7 @@
 """The meaning of a failed COMMIT: surely rolled back, or in doubt.
 
 If the server answers COMMIT with an error, the transaction is rolled back. If the connection breaks first, or the wait
-is interrupted, the server may commit later, or may have committed. Then the next holder of the lock could read data
-from before that commit.
+is interrupted, the server may still commit. Then the next holder of the lock could read data from before that commit.
 
 So every error counts as in doubt, except those by which a server or SQLite reports a transaction that it has not
 committed. A false doubt only costs the rest of the ttl.
@@ -12,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-# SQLSTATEs of PostgreSQL for a broken connection, a shutdown, or a fault of the server: it may have committed before.
-# 40003 is "statement completion unknown".
+# SQLSTATEs of PostgreSQL for a broken connection, a shutdown, a fault of the server, or (40003) an unknown completion.
 DOUBTFUL_CLASSES = ("08", "57", "58", "F0", "XX")
 DOUBTFUL_STATES = ("40003",)
 
-# Errors of MySQL and MariaDB: the row has changed, the wait for a row was too long, a deadlock (even if Galera finds it
-# in COMMIT), a rolled back XA transaction, and a rollback by group replication.
+# Errors of MySQL and MariaDB: the row has changed, the wait for it was too long, a deadlock, a rolled back XA
+# transaction, and a rollback by group replication.
 MYSQL_ROLLED_BACK = (1020, 1205, 1213, 1614, 3101)
 
 # SQLITE_BUSY, SQLITE_LOCKED and SQLITE_CONSTRAINT (a deferred foreign key).
@@ -26,15 +24,11 @@ SQLITE_REFUSED = (5, 6, 19)
 
 
 def surely_rolled_back(error: BaseException) -> bool:
-    """Return True if the error of a COMMIT says that the transaction was not committed; False if that is in doubt.
-
-    The error is one of a driver, or one of SQLAlchemy or Django that wraps it.
-    """
+    """Return True if the error of a COMMIT, perhaps wrapped by SQLAlchemy or Django, says that it was not committed."""
     return any(_says_rolled_back(each) for each in _with_origins(error))
 
 
 def _with_origins(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and the errors that it wraps."""
     seen: list[BaseException] = []
     current: BaseException | None = error
     while current is not None and current not in seen:
@@ -45,7 +39,6 @@ def _with_origins(error: BaseException) -> Iterator[BaseException]:
 
 
 def _says_rolled_back(error: BaseException) -> bool:
-    # psycopg and asyncpg have `sqlstate`, psycopg2 has `pgcode`.
     state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
     if isinstance(state, str):
         return not state.startswith(DOUBTFUL_CLASSES) and state not in DOUBTFUL_STATES
@@ -53,5 +46,4 @@ def _says_rolled_back(error: BaseException) -> bool:
     if isinstance(code, int):
         # The low byte of an extended code is the primary code.
         return code & 0xFF in SQLITE_REFUSED
-    # The drivers for MySQL have the number as their first argument.
     return bool(error.args) and error.args[0] in MYSQL_ROLLED_BACK

@@ -1,10 +1,8 @@
 """The locks of one database transaction: checked before its COMMIT, released after its end.
 
-A lock that is released before the COMMIT lets the next holder read old data. So the transaction owns its locks: it
-acquires them before its first statement, and releases them after its end.
-
-The releases do not wait for answers. They are sent from callbacks of the database library, after the outcome of the
-transaction is fixed. An error there would look like a failed commit. So a lost lock is reported, not raised.
+A lock that is released before the COMMIT lets the next holder read old data. The releases are sent from callbacks of
+the database library, after the outcome is fixed. An error there would look like a failed commit. So they do not wait
+for answers, and a lost lock is reported, not raised.
 """
 
 from __future__ import annotations
@@ -28,8 +26,6 @@ MARGIN, MOST_MARGIN = 0.1, 1.0
 
 
 class Outcome(enum.Enum):
-    """The end of a transaction; the value completes a sentence about it."""
-
     COMMITTED = "had committed"
     ROLLED_BACK = "was rolled back"
     IN_DOUBT = "may have committed"
@@ -49,9 +45,9 @@ class Held:
         self.lock = lock
         self._parts: list[BaseLock] = [lock] if isinstance(lock, BaseLock) else lock._locks
         self._margin = _margin_of(margin, min(part.ttl for part in self._parts))
-        # The claims of the acquire, since the lock object may be released and acquired again; None until it has won.
+        # The claims of the acquire; None until it has won. The lock object may be acquired again.
         self._claims: list[object] | None = None
-        # The claims of another transaction that uses the same lock object.
+        # The claims before the acquire.
         self._others = [part._hold.ticket for part in self._parts]
         self._ended = False
 
@@ -61,15 +57,9 @@ class Held:
 
     @property
     def keys(self) -> dict[tuple[object, bytes], type]:
-        """The client and the key of each part, with the kind of lock."""
         return {(part._shared, part._hold.key): type(part._hold.kind) for part in self._parts}
 
     def won(self) -> None:
-        """Record that the acquire has won.
-
-        Raises:
-            NotOwned: the transaction has ended meanwhile.
-        """
         self._claims = [part._hold.ticket for part in self._parts]
         if self._ended:
             raise NotOwned(f"{self.name!r} was acquired after its transaction had ended", name=self.name)
@@ -127,7 +117,7 @@ class Held:
     def _has_its_claims(self) -> bool:
         """Return True if no other acquire has claimed a lock object since. Tickets of one thread are equal."""
         if self._claims is None:
-            # The acquire has failed, or was interrupted just after it had won.
+            # The acquire has failed, or was interrupted.
             won = zip(self._parts, self._others, strict=True)
             return all([part._hold.ticket is not other and part._made_here(part._hold.ticket) for part, other in won])
         return all([part._hold.ticket is claim for part, claim in zip(self._parts, self._claims, strict=True)])
@@ -154,11 +144,9 @@ class Holdings:
     def find(self, lock: Any) -> Any:
         """Return the lock that the transaction already has on the same names, or None.
 
-        So code that is called in a transaction may hold what its caller holds.
-
         Raises:
-            AlreadyHeld: the transaction holds some of the names, or holds them by another kind of lock. A wait for them
-                would never end.
+            AlreadyHeld: it holds some of the names, or holds them by another kind of lock. A wait for them would never
+                end.
         """
         wanted = Held(lock, None).keys
         for held in self._held:
@@ -180,7 +168,6 @@ class Holdings:
         return held
 
     def drop(self, held: Held) -> None:
-        """Remove a lock whose acquire failed or was interrupted, and release it if it was won."""
         if held in self._held:
             self._held.remove(held)
         held.end(Outcome.ROLLED_BACK)
@@ -190,11 +177,7 @@ class Holdings:
             held.check()
 
     def end(self, outcome: Outcome, error: BaseException | None = None) -> None:
-        """End all holds, the last one first.
-
-        Raises:
-            BaseException: the first one, such as KeyboardInterrupt, after all locks have ended.
-        """
+        """End all holds, the last one first. Raise the first interrupt after all of them."""
         interrupt: BaseException | None = None
         while self._held:
             try:
@@ -206,7 +189,6 @@ class Holdings:
 
 
 def check_kind(lock: object, kinds: tuple[type, ...], what: str) -> None:
-    """Raise TypeError unless the lock has one of these classes; `what` names the caller in the message."""
     if not isinstance(lock, kinds):
         names = " or ".join(kind.__name__ for kind in kinds)
         hint = "" if isinstance(lock, (BaseLock, BaseMultiLock)) else ", as lock() and multi_lock() make it"
@@ -223,17 +205,13 @@ def _margin_of(margin: float | None, ttl: float) -> float:
 
 
 def _report(part: BaseLock, reason: Loss) -> None:
-    """Report a loss, unless the upkeep of the lock has reported it at its deadline."""
     term = None if part._upkeep is None else part._upkeep.term
     if term is None or term.reason is None:
         part._report_loss(reason)
 
 
 def _at_once(call: Coroutine[Any, Any, None] | None) -> None:
-    """Run a release that waits for nothing, in a callback that cannot await.
-
-    Its coroutine ends in its first step: it sends, or finds that the client cannot be used here.
-    """
+    """Run a release that waits for nothing, in a callback that cannot await: its coroutine ends in its first step."""
     if call is None:
         return
     try:

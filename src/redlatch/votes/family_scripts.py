@@ -1,4 +1,4 @@
-"""The Lua scripts of the lock family: fair locks, readers and writers, semaphores.
+"""The Lua scripts of the lock family: fair locks, readers and writers, semaphores, rate limits.
 
 The scripts return 1 or 0 unless a comment says otherwise. Every key that they write has a ttl: the key lives as long as
 its last member. `now` is the server's clock in milliseconds, the same clock by which its keys expire. A script ignores
@@ -295,12 +295,12 @@ return 1""",
 )
 WRITE_OWNED = Script('if redis.call("get",KEYS[2])==ARGV[1] then return 1 else return 0 end', keys=3)
 
-# --- semaphores: KEYS[1] the taken slots (score: when each expires), KEYS[2] the token of each slot ------
+# --- semaphores and rate limits: KEYS[1] the taken slots (score: when each expires), KEYS[2] the token of each slot -
 
 # ARGV[1] token, [2] ttl in milliseconds, [3] slot, [4] first slot to report, [5] number of slots to report (at most
 # 50), [6] number of all slots. Take the slot if it is free. Otherwise return minus a sum: 2^i for each taken slot [4] +
 # i, and 2^50 if all slots are taken.
-SLOT_ACQUIRE = Script(
+_TAKE_SLOT = (
     _IN
     + """if not is_in(ARGV[3]) then
 local new,first=stay(KEYS[1],ARGV[2]),stay(KEYS[2],ARGV[2])
@@ -315,10 +315,24 @@ if new then redis.call("pexpire",KEYS[1],ARGV[2]) end
 return 1
 end
 local mask=redis.call("zcount",KEYS[1],"("..now,"+inf")>=tonumber(ARGV[6]) and 2^50 or 0
-for i=0,ARGV[5]-1 do
+"""
+)
+_TAKEN_SLOTS = """for i=0,ARGV[5]-1 do
 if is_in(ARGV[4]+i) then mask=mask+2^i end
 end
-return -mask""",
+return -mask"""
+SLOT_ACQUIRE = Script(_TAKE_SLOT + _TAKEN_SLOTS, keys=2)
+
+# For permits of a rate limit, as SLOT_ACQUIRE. But if all slots are taken, return minus (2^50 + the milliseconds until
+# the first of them is free). Then no slot in KEYS[1] has expired.
+RATE_ACQUIRE = Script(
+    _TAKE_SLOT
+    + """if mask>0 then
+local first=redis.call("zrange",KEYS[1],0,0,"withscores")
+return -mask-math.max(0,math.min(first[2]-now,2^49))
+end
+"""
+    + _TAKEN_SLOTS,
     keys=2,
 )
 
@@ -377,6 +391,7 @@ ALL = (
     WRITE_EXTEND,
     WRITE_OWNED,
     SLOT_ACQUIRE,
+    RATE_ACQUIRE,
     SLOT_RELEASE,
     SLOT_EXTEND,
     SLOT_OWNED,

@@ -18,12 +18,13 @@ from hiredis import HiredisError, PushNotification, Reader
 
 from ..errors import MasterRefused
 from ..votes.commands import pack
+from ..votes.kinds import FAMILY
 from .bridge import BREAKS, ENDS, BackendLost, close_at_fork
 from .limits import Limits
 from .net import CLOSED
 from .sharing import runs
 from .traits import Traits, described, reply_error
-from .transactions import FAMILY, SCRIPT_RIGHTS, Line, Steps, TouchedTooOften, Words
+from .transactions import SCRIPT_RIGHTS, Line, Steps, TouchedTooOften, Words
 
 # The errors of our own begin with one of these. Errors of the server are filtered (see `votes.said`), these are not.
 NEEDS, TOUCHED = "NEEDSSCRIPTS", "TOUCHED"

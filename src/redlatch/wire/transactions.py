@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 from redlatch.errors import MasterRefused
 from redlatch.votes.commands import GONE
 from redlatch.votes.family_scripts import SIGNAL_RELEASE
+from redlatch.votes.kinds import FAMILY
 from redlatch.votes.label import ONE_LINE
 from redlatch.votes.scripts import (
     ACQUIRE_FENCED,
@@ -63,9 +64,6 @@ FRESH_MS = 100
 RIGHTS = "+watch +multi +exec +discard"
 
 SCRIPT_RIGHTS = "+eval +evalsha +script|load"
-
-# The families of locks that only scripts can perform, for errors.
-FAMILY = "fair locks, semaphores, read-write locks, conditions and latches"
 
 YES, NO = 1, 0
 

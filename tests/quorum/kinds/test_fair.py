@@ -107,7 +107,7 @@ def test_a_ticket_that_is_too_low_is_raised_at_once_and_the_undo_names_the_old_o
 
 def test_an_undo_that_is_sent_again_does_not_enter_the_queue(waiter: Waiter) -> None:
     _, ticket, _ = waiter.attempt()
-    undo = waiter.kind.undoing(KEY, waiter.hold.lease)
+    undo = waiter.kind.undoing(KEY, waiter.hold.lease, False)
     again = undo.again()
     assert script_call(again).script == "FAIR_UNDO"
     assert script_call(again).arguments == [waiter.hold.token, waiter.me, ticket, b"0"]

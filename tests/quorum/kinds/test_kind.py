@@ -40,12 +40,21 @@ def test_a_kind_has_the_commands_of_a_plain_lock(kinds: ModuleType, play: Play, 
     assert repair.payload(0) == commands["Acquire"].payload(0)
 
 
-def test_a_kind_that_defines_its_release_undoes_attempts_with_it(kinds: ModuleType, play: Play, lease: Any) -> None:
+def test_a_release_undoes_the_last_attempt_unless_the_kind_has_another_one(
+    kinds: ModuleType, play: Play, lease: Any
+) -> None:
     class Own(kinds.Kind):  # type: ignore[misc,name-defined]
-        def releasing(self, key: bytes, lease: Any) -> Any:
-            return play.commands.Release(key + b"\0own", lease.token, lease.since_ns)
+        def undoing(self, key: bytes, lease: Any, last: bool) -> Any:
+            return play.commands.Release(key + b"\0last" * last, lease.token, lease.since_ns)
 
-    assert Own().undoing(KEY, lease).key == KEY + b"\0own"
+    class Kept(Own):
+        def releasing(self, key: bytes, lease: Any) -> Any:
+            return None
+
+    assert Own().releasing(KEY, lease).key == KEY + b"\0last"
+    hold = play.holds.Hold(NAME, KEY, Kept())
+    assert hold.undoing_attempt().key == KEY + b"\0last"
+    assert hold.releasing() is None
 
 
 def test_each_lease_has_a_new_token_and_the_times_of_its_attempt(kinds: ModuleType, play: Play) -> None:

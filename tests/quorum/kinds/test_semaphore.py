@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 from support.script_calls import script_call
-from support.scripted_votes import BEGINNING, KEY, NAME, TTL_MS, Play
+from support.scripted_votes import BEGINNING, KEY, MS, NAME, TTL_MS, Play
 
 from redlatch import impl
 
@@ -30,6 +30,11 @@ class Attempts:
         script, keys, (token, ttl, *numbers), _ = script_call(self.command)
         assert (script, keys, token, ttl) == ("SLOT_ACQUIRE", [KEY, TOKENS], b"token", b"%d" % TTL_MS)
         return [int(number) for number in numbers]
+
+    def ask_slot(self) -> int:
+        """Begin an attempt; return its slot."""
+        self.command = self.kind.acquiring(self.play.quorum, KEY, self.lease, TTL_MS)
+        return int(script_call(self.command).arguments[2])
 
     def note_answers(self, *taken: int) -> bool:
         """Return whether to ask again at once after each master in turn has reported these slots as taken."""
@@ -119,7 +124,7 @@ def test_the_undo_names_the_slot_that_was_asked_for_not_the_next_one(play: Play,
     attempts = Attempts(play, semaphore, 3)
     assert attempts.ask()[0] == 1
     assert attempts.note_answers(0b110, 0b110, 0b110)
-    undo = attempts.kind.undoing(KEY, attempts.lease)
+    undo = attempts.kind.undoing(KEY, attempts.lease, True)
     assert script_call(undo)[:3] == ("SLOT_RELEASE", [KEY, TOKENS], [b"token", b"1"])
     assert undo.releases
     assert attempts.ask()[0] == 0
@@ -132,3 +137,51 @@ def test_the_other_commands_name_the_slot_or_the_permits(play: Play, semaphore: 
     assert script_call(kind.extending(KEY, lease, 777))[:3] == ("SLOT_EXTEND", [KEY, TOKENS], [b"token", b"1", b"777"])
     assert script_call(kind.owned(KEY, lease))[:3] == ("SLOT_OWNED", [KEY, TOKENS], [b"token", b"1"])
     assert script_call(kind.locked(KEY))[:3] == ("FULL", [KEY], [b"3"])
+
+
+# --- permits of a rate limit -----------------------------------------------------------------------------------------
+
+
+class Permits(Attempts):
+    """The attempts on a permit that lives for 1.5 s on the masters."""
+
+    def __init__(self, play: Play, semaphore: ModuleType, permits: int) -> None:
+        super().__init__(play, semaphore, permits)
+        self.kind = semaphore.Permit(KEY, permits, lives_ms=1500, slack_ns=7)
+        self.hold = play.holds.Hold(NAME, KEY, self.kind)
+        self.kind.begin(play.quorum, self.hold, None)
+        self.command = self.kind.acquiring(play.quorum, KEY, self.lease, TTL_MS)
+
+
+def test_a_permit_lives_as_long_as_it_was_made_for_and_is_only_undone(play: Play, semaphore: ModuleType) -> None:
+    permits = Permits(play, semaphore, 3)
+    script, keys, arguments, _ = script_call(permits.command)
+    assert (script, keys, arguments[:3]) == ("RATE_ACQUIRE", [KEY, TOKENS], [b"token", b"1500", b"1"])
+    assert script_call(permits.command.undo())[:3] == ("SLOT_RELEASE", [KEY, TOKENS], [b"token", b"1"])
+    assert permits.kind.releasing(KEY, permits.lease) is None
+    undone = permits.kind.undoing(KEY, permits.lease, True)
+    assert script_call(undone)[:3] == ("SLOT_RELEASE", [KEY, TOKENS], [b"token", b"1"])
+
+
+def test_a_waiter_asks_again_when_a_quorum_should_have_a_free_permit(play: Play, semaphore: ModuleType) -> None:
+    permits = Permits(play, semaphore, 3)
+    watches = play.build.module("quorum.waiting.watches")
+    look = watches.new_watch(play.quorum, play.commands.Look(KEY, True), BEGINNING)
+    for index in range(3):
+        look.count_answer(index, 1400, True)
+        look.no += 1
+    assert permits.kind.left_ns(play.quorum, look) == 1400 * MS
+    # One master has a free permit now, and the third of five has one after 300 ms.
+    assert not permits.note_answers(*[ALL_TAKEN + left for left in (900, 300, 100, 800)], 0b001)
+    play.now += 100 * MS
+    assert permits.kind.left_ns(play.quorum, look) == 200 * MS
+    play.now += 300 * MS
+    assert permits.kind.left_ns(play.quorum, look) == 0
+
+
+def test_a_full_master_counts_all_its_permits_as_taken(play: Play, semaphore: ModuleType) -> None:
+    permits = Permits(play, semaphore, 2)
+    # Two masters are full, and the third has only the permit that was asked for.
+    assert permits.note_answers(ALL_TAKEN, ALL_TAKEN, 0b10, 0b10, 0b10)
+    assert permits.ask_slot() == 0
+    assert not permits.note_answers(ALL_TAKEN, ALL_TAKEN, 0b01, 0b10, 0b11)

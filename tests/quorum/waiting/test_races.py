@@ -208,7 +208,7 @@ def test_row_37_an_acquire_is_not_undone_once_another_thread_releases_its_lock_a
     if when == "before":
         head.begin_release(world.now)
     if when == "during":
-        meet(monkeypatch, module("quorum.hold").Hold, "releasing", lambda: head.begin_release(world.now))
+        meet(monkeypatch, module("quorum.hold").Hold, "undoing_attempt", lambda: head.begin_release(world.now))
     undo = head.undoing(ticket)
     assert (undo is not None) is (when == "after")
     if when == "after":

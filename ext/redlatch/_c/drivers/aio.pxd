@@ -2,9 +2,8 @@
 
 cimport cython
 
-from redlatch._c.drivers.base cimport BaseDriver, answer_of
-from redlatch._c.drivers.deadlines cimport Deadlines
-from redlatch._c.drivers.light_future cimport LightFuture, new_light_future
+from redlatch._c.drivers.base cimport BaseDriver
+from redlatch._c.drivers.task_futures cimport Deadlines, LightFuture, new_light_future
 from redlatch._c.votes.ballot cimport Ballot, last_open
 from redlatch._c.votes.commands cimport Command
 from redlatch._c.quorum.effects cimport Answer, Call, Pause, Send
@@ -36,6 +35,8 @@ cdef class Driver(BaseDriver):
     cdef object _hurry
     cdef long long _hurry_ns
 
+    @cython.locals(call=Call)
+    cdef _answer_of(self, steps)
     cdef _note_silence(self, Ballot ballot)
     cdef _recover(self, steps, error)
     cdef _send(self, list ballots)

@@ -1,8 +1,7 @@
 # The types of src/redlatch/drivers/base.py when it is compiled; the fields are described there.
 
-from redlatch._c.drivers.standing cimport Standing
+from redlatch._c.drivers.lifecycle cimport Lifecycle
 from redlatch._c.quorum.calls cimport Calls
-from redlatch._c.quorum.effects cimport Call
 from redlatch._c.quorum.waiting.queues cimport WaitQueues
 from redlatch._c.votes.units cimport Clock
 
@@ -14,12 +13,9 @@ cdef class BaseDriver:
     cdef Calls _quorum
     cdef Clock _clock
     cdef object _connections
-    cdef Standing _standing
+    cdef Lifecycle _lifecycle
     cdef readonly object schedule
     cdef readonly object held_locks
 
     cpdef send(self, list commands)
     cpdef wake_called(self)
-
-
-cpdef answer_of(steps)

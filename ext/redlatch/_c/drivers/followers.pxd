@@ -4,7 +4,7 @@ cimport cython
 
 from redlatch._c.drivers.leader cimport Leader
 from redlatch._c.drivers.sleeper cimport Sleeper
-from redlatch._c.drivers.standing cimport Standing
+from redlatch._c.drivers.lifecycle cimport Lifecycle
 from redlatch._c.drivers.wake_chain cimport WakeChain
 from redlatch._c.quorum.waiting.queues cimport QueueEntry
 from redlatch._c.votes.ballot cimport Ballot, last_open
@@ -16,7 +16,7 @@ cdef class Followers:
     cdef Leader _leader
     cdef WakeChain _chain
     cdef object _connections
-    cdef Standing _standing
+    cdef Lifecycle _lifecycle
     cdef object _background
     cdef Clock _clock
 

@@ -3,7 +3,7 @@
 cimport cython
 
 from redlatch._c.drivers.sleeper cimport Sleeper, this_thread
-from redlatch._c.drivers.standing cimport Standing
+from redlatch._c.drivers.lifecycle cimport Lifecycle
 from redlatch._c.drivers.wake_chain cimport WakeChain, Watchers
 from redlatch._c.quorum.waiting.queues cimport WaitQueues
 from redlatch._c.votes.ballot cimport Ballot
@@ -21,7 +21,7 @@ cdef class Leader:
     cdef public bint polling
     cdef object _arrivals            # deque of (index, Outcome)
     cdef object _connections
-    cdef Standing _standing
+    cdef Lifecycle _lifecycle
     cdef object _background
     cdef WaitQueues _queues
     cdef Clock _clock

@@ -2,7 +2,7 @@
 
 cimport cython
 
-from redlatch._c.drivers.base cimport BaseDriver, answer_of
+from redlatch._c.drivers.base cimport BaseDriver
 from redlatch._c.drivers.followers cimport Followers
 from redlatch._c.drivers.leader cimport Leader
 from redlatch._c.drivers.wake_chain cimport WakeChain, Watchers
@@ -27,6 +27,7 @@ cdef class Driver(BaseDriver):
 
     cpdef run(self, steps)
     cdef _recover(self, steps, error)
+    @cython.locals(call=Call)
     cdef _perform(self, steps)
     cpdef read_late_replies(self)
 

@@ -12,6 +12,7 @@ cdef class Core:
     cdef public object _upkeep
 
     cdef _open(self, shared, hold, long long ttl_ms, timeout)
+    cdef _timeout_of(self, blocking, timeout)
 
 
 @cython.locals(lock=Core)

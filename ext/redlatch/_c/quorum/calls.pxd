@@ -1,11 +1,14 @@
 # Types for src/redlatch/quorum/calls.py when it is compiled. The fields are described there.
 
+cimport cython
+
 from redlatch._c.quorum.acquire cimport acquire
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.quorum cimport Quorum
 from redlatch._c.quorum.release cimport release, release_nowait
 
 
+@cython.final
 cdef class Calls(Quorum):
     cpdef acquire(self, Hold hold, long long ttl_ms, timeout, ticket, won=*)
     cpdef release(self, Hold hold, long long ttl_ms)

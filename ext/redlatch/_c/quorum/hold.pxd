@@ -34,6 +34,7 @@ cdef class Hold(Claim):
     cpdef Ballot attempt(
         self, Quorum quorum, long long ttl_ms, long long started_ns, long long deadline_ns, long long until_ns
     )
+    cpdef Command undoing_attempt(self)
     cpdef Command releasing(self)
     @cython.locals(command=Command)
     cpdef Command extending_to(self, long long ttl_ms, long long now_ns)

@@ -7,5 +7,4 @@ from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.votes.commands cimport Command
 from redlatch._c.quorum.effects cimport Answer, Send
 from redlatch._c.quorum.hold cimport Hold
-from redlatch._c.quorum.outcome cimport is_final
 from redlatch._c.quorum.quorum cimport Quorum

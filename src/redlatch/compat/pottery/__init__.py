@@ -2,14 +2,7 @@
 
     from redlatch.compat.pottery import AIORedlock, Redlock, synchronize    # was: from pottery import ...
 
-The differences, for safety:
-
-* An acquire that fails does not lose the token of the lock that the same object holds.
-* `extend` works only before the validity is over. pottery extended locks that other holders may have had meanwhile.
-* The validity of `AIORedlock` begins before the first byte is sent, and late answers do not lengthen it.
-* A release that finds no quorum may be called again. pottery's commands continued in threads that no call waited for.
-* Waiters do not poll: a release wakes them, and waiters of one process stand in a queue.
-* `acquire` fails at once if the ttl is so short that no validity would be left. pottery tried without a limit.
+docs/migrate-pottery.md has the differences.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any
 
 from ...errors import LockError
@@ -107,7 +106,5 @@ class AIORedlock(BaseRedlock):
             return self
         raise QuorumNotAchieved(self.key, self.masters)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.release()

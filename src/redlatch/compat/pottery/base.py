@@ -130,7 +130,6 @@ class BaseRedlock:
         return f"<{type(self).__qualname__} key={self.key}>"
 
     def _lease_from(self, client: Any) -> Any:
-        """Make the redlatch lock; return None if its ttl is so short that no validity would be left."""
         key = clients.encoder_of(next(iter(self.masters)))(self.key)
         key_as_it_is(key)
         try:
@@ -140,7 +139,6 @@ class BaseRedlock:
             return None
 
     def _trial(self, blocking: bool, timeout: float) -> shared.Trial | None:
-        """Return None if the timeout is NaN, or negative and not -1."""
         _check(blocking, timeout)
         if not (timeout == -1 or timeout >= 0):
             return None
@@ -151,10 +149,6 @@ class BaseRedlock:
         self._lease, self._extension_num = lease, 0
 
     def _log_if_enqueued(self, lease: Any, won: bool, began_ns: int) -> None:
-        """Log the caller's waiting time, unless the first attempt succeeded.
-
-        `began_ns` is the time of the first attempt, after the client had connected.
-        """
         hold: Hold = lease._hold
         clock = lease._shared.quorum.clock
         waited_ns = clock.now() - began_ns
@@ -165,10 +159,7 @@ class BaseRedlock:
         logger.info(text, name, -(-waited_ns // MILLISECOND), name, won)
 
     def _report(self, raises: bool | None, error: LockError) -> list[redis.RedisError]:
-        """Log a QuorumUnavailable, and raise QuorumIsImpossible if the caller wants that.
-
-        Args:
-            raises: the call's `raise_on_redis_errors`; None uses the lock's setting.
+        """Log a QuorumUnavailable, and raise QuorumIsImpossible if the call wants that (None: if the lock does).
 
         Returns:
             The causes as errors of redis-py.

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-from types import TracebackType
 from typing import Literal
 
 from ...errors import LockError
@@ -102,8 +101,6 @@ class Redlock(BaseRedlock):
             return self
         raise QuorumNotAchieved(self.key, self.masters)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> Literal[False]:
+    def __exit__(self, *_: object) -> Literal[False]:
         self.release()
         return False

@@ -2,17 +2,8 @@
 
     import redlatch.compat.redis_lock as redis_lock     # was: import redis_lock
 
-The differences, for safety:
-
-* Every key has a ttl. Without `expire` the ttl is 30 s, and the lock is renewed until it is released. If the holder
-  dies or drops the lock object, the lock is free within 30 s. (`extend` raises NotExpirable for it, as before.)
-* Without a given `id`, each acquire has a fresh one. While the lock is held, `id` is the value of the key.
-* A failed renewal is tried again until the lock's deadline, and a loss is logged. The renewal thread of
-  python-redis-lock ended silently at the first failure. The drop-in has no thread for each lock.
-* The lock ends at its local deadline, 1 % and 2 ms before the server's. Then `release` and `extend` raise NotAcquired.
-* An interrupted acquire or release leaves nothing behind. A forked child owns none of its parent's locks.
-
-Waiters of both clients wake each other: a release pushes the signal list, and the drop-in's waiters get every change.
+docs/migrate-python-redis-lock.md has the differences. Waiters of both clients wake each other: a release pushes the
+signal list, and the drop-in's waiters get every change.
 """
 
 from __future__ import annotations
@@ -21,7 +12,6 @@ import logging
 from base64 import b64encode
 from collections.abc import Callable
 from os import urandom
-from types import TracebackType
 from typing import Any
 
 from redis import StrictRedis
@@ -123,17 +113,14 @@ class Lock:
         self._expire = _seconds(expire)
         self._signal_expire = signal_expire
         self._chosen = id is not None
-        # None until the first read.
         self._id = None if id is None else _id_of(id)
         self._name = "lock:" + name
         self._signal = "lock-signal:" + name
         self._lock_renewal_interval = float(self._expire) * 2 / 3 if auto_renewal and self._expire else None
         self.blocking = blocking
-        # The original has this attribute. Here no lock has a thread.
         self._lock_renewal_thread = None
         self._lease: Any = None
         self._asking: Any = None
-        # True once an attempt has used the id.
         self._tried = False
 
     @property
@@ -233,7 +220,6 @@ class Lock:
             raise NotExpirable(f"Lock {self._name} has no assigned expiration time")
         refused = f"Lock {self._name} is not acquired or it already expired."
         if lease is None and self._client.ttl(self._name) == -1:
-            # The original client acquired the lock, without `expire`.
             if not self._held:
                 raise NotAcquired(refused)
             raise NotExpirable(f"Lock {self._name} has no assigned expiration time")
@@ -249,12 +235,10 @@ class Lock:
         _release_logger.debug("Releasing Lock(%r).", self._name)
         lease = self._lease
         self._do(lambda held: held.release(), f"Lock({self._name}) is not acquired or it already expired.")
-        # Another thread may have acquired the lock through this object since.
         if self._lease is lease:
             self._lease = None
 
     def _do(self, what: Callable[[Any], None], refused: str) -> None:
-        """Call a function with the lock of this object, or otherwise with the lock that is held with our id."""
         held = lease = self._lease
         if held is None:
             # No code can have acquired the lock with an id that does not exist yet.
@@ -311,12 +295,7 @@ class Lock:
             raise NotAcquired(f"Lock({self._name}) is not acquired or it already expired.")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 

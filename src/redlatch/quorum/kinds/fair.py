@@ -19,6 +19,7 @@ from collections.abc import Generator
 from typing import Any
 
 from redlatch.votes import family_scripts as scripts
+from redlatch.votes.kinds import FAIR
 
 from ...votes.ballot import Ballot
 from ...votes.commands import NOTHING, REFUSAL, Called, Command, Look, Scripted
@@ -41,10 +42,12 @@ KEPT, NEW, CHANGED = range(3)
 class Fair(Kind):
     """A lock that serves the waiters of all processes in the order in which they came."""
 
+    declared = FAIR
+
     def __init__(self, key: bytes) -> None:
         super().__init__()
         self.orderly = True
-        self._keys = [key, key + b"\0queue"]
+        self._keys = FAIR.keys_of(key)
         self._me = b""
         self._waiter = b""
         self._ticket = 0
@@ -78,23 +81,21 @@ class Fair(Kind):
         self._answers = {}
         arguments = [lease.token, digits(ttl_ms), self._me, digits(self._ticket), ALIVE_MS, digits(place)]
         return Scripted(
-            key, lease, scripts.FAIR_ACQUIRE, self._keys, arguments, REFUSAL, undo=self.releasing(key, lease)
+            key, lease, scripts.FAIR_ACQUIRE, self._keys, arguments, REFUSAL, undo=self.undoing(key, lease, True)
         )
 
-    def undoing(self, key: bytes, lease: Lease) -> Command:
+    def undoing(self, key: bytes, lease: Lease, last: bool) -> Command:
         arguments = [lease.token, self._me, digits(self._ticket)]
+        if last:
+            command = Scripted(key, lease, scripts.FAIR_RELEASE, self._keys, arguments, NOTHING, True)
+            # The place in the queue may exist since the first attempt.
+            command.since_ns = self._since_ns
+            return command
         # If the client sends the undo again, it may come after the release by which this client leaves the queue. So
         # the second undo does not enter the queue again.
         again = Scripted(key, lease, scripts.FAIR_UNDO, self._keys, [*arguments, b"0"], NOTHING, True)
         whole = [*arguments, ALIVE_MS]
         return Scripted(key, lease, scripts.FAIR_UNDO, self._keys, whole, NOTHING, True, None, again)
-
-    def releasing(self, key: bytes, lease: Lease) -> Command:
-        arguments = [lease.token, self._me, digits(self._ticket)]
-        command = Scripted(key, lease, scripts.FAIR_RELEASE, self._keys, arguments, NOTHING, True)
-        # The place in the queue may exist since the first attempt.
-        command.since_ns = self._since_ns
-        return command
 
     def note_answers(self, quorum: Quorum, ballot: Ballot) -> bool:
         # A copy: another thread may add an answer meanwhile.

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from redlatch.votes.kinds import FENCED
+
 from ...votes.ballot import Ballot
 from ...votes.commands import AcquireFenced, Command, Confirm
 from ..hold import Hold
@@ -24,7 +26,9 @@ class Fenced(WatchingKind):
     a master may have forgotten its counter while the attempt waited for its connection (FE1).
     """
 
-    def __init__(self) -> None:
+    declared = FENCED
+
+    def __init__(self, key: bytes = b"") -> None:
         super().__init__()
         self.hand_off_group = PLAIN_ONES
         self.numbers = True

@@ -52,7 +52,7 @@ class Given(WatchingKind):
     def won(self, quorum: Quorum, hold: Hold) -> None:
         hold.token_exposed = not self._once
 
-    def releasing(self, key: bytes, lease: Lease) -> Command:
+    def undoing(self, key: bytes, lease: Lease, last: bool) -> Command:
         return self._in_order(Release(key, lease.token, lease.since_ns))
 
     def _in_order(self, release: Command) -> Command:
@@ -73,7 +73,7 @@ class Signalled(Given):
         self._signal = signal
         self._signal_ms = signal_ms
 
-    def releasing(self, key: bytes, lease: Lease) -> Command:
+    def undoing(self, key: bytes, lease: Lease, last: bool) -> Command:
         keys, arguments = [key, self._signal], [lease.token, b"%d" % self._signal_ms]
         return self._in_order(Scripted(key, lease, scripts.SIGNAL_RELEASE, keys, arguments, NOTHING, True))
 

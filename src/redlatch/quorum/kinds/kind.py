@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
+from redlatch.votes.kinds import PLAIN
+
 from ...votes.ballot import Ballot
 from ...votes.commands import AskHolder, Command, Extend, Locked, Owned, new_acquire, new_release
 from ..lease import Lease, new_lease
@@ -26,6 +28,7 @@ class Kind:
     A kind without state serves all locks. A kind with state belongs to one lock object.
 
     Attributes:
+        declared: the row of the kind in the table of all kinds (`votes.kinds`).
         enters_queue: whether a hold waits in the queue of its client, of which only the head asks the masters.
         shares: whether other holds of the same client may have the lock at the same time.
         orderly: whether the masters keep the order of waiters. Then waiters of other processes need no chance first.
@@ -54,6 +57,8 @@ class Kind:
         "undoes",
         "waits_for_all",
     )
+
+    declared = PLAIN
 
     def __init__(self) -> None:
         self.enters_queue = True
@@ -124,13 +129,17 @@ class Kind:
     def acquiring(self, quorum: Quorum, key: bytes, lease: Lease, ttl_ms: int) -> Command:
         return new_acquire(key, lease.token, lease.since_ns, ttl_ms)
 
-    def undoing(self, key: bytes, lease: Lease) -> Command:
-        """Return the command that undoes an attempt if another attempt follows."""
-        return self.releasing(key, lease)
+    def undoing(self, key: bytes, lease: Lease, last: bool) -> Command:
+        """Return the command that undoes an attempt.
 
-    def releasing(self, key: bytes, lease: Lease) -> Command:
-        """Return the command that releases the lock, or undoes the last attempt."""
+        Args:
+            last: whether the acquire ends, so that no other attempt follows.
+        """
         return new_release(key, lease.token, lease.since_ns)
+
+    def releasing(self, key: bytes, lease: Lease) -> Command | None:
+        """Return the command that releases a held lock; None if it stays until its ttl is over."""
+        return self.undoing(key, lease, True)
 
     def extending(self, key: bytes, lease: Lease, ttl_ms: int) -> Command:
         return Extend(key, lease.token, lease.since_ns, ttl_ms)

@@ -8,6 +8,7 @@ from typing import Any
 
 from redlatch.errors import AlreadyHeld
 from redlatch.votes import family_scripts as scripts
+from redlatch.votes.kinds import READER, WRITER
 
 from ...votes.commands import NOTHING, AskHolder, Command, Scripted
 from ...votes.payloads import digits
@@ -30,10 +31,11 @@ class ReaderOrWriter(WatchingKind):
     """
 
     writes = False
+    declared = READER
 
     def __init__(self, key: bytes, holders: Any, owner: Callable[[], Any]) -> None:
         super().__init__()
-        self._keys = [key, key + b"\0writer", key + b"\0waits"]
+        self._keys = READER.keys_of(key)
         self._holders = holders
         self._owner = owner
         # The holds of the same thread or task. A reference to the thread or task itself would keep it alive.
@@ -101,7 +103,7 @@ class Reader(ReaderOrWriter):
     def acquiring(self, quorum: Quorum, key: bytes, lease: Lease, ttl_ms: int) -> Command:
         keys = self._nested() if self._has(False, quorum) else self._keys
         arguments = [lease.token, digits(ttl_ms)]
-        return Scripted(key, lease, scripts.READ_ACQUIRE, keys, arguments, undo=self.releasing(key, lease))
+        return Scripted(key, lease, scripts.READ_ACQUIRE, keys, arguments, undo=self.undoing(key, lease, True))
 
     def _nested(self) -> list[bytes]:
         """Return the keys for a reader that does not wait for waiting writers."""
@@ -111,7 +113,7 @@ class Reader(ReaderOrWriter):
         # Writers that wait there wait for this reader.
         return Scripted(key, lease, scripts.READ_ACQUIRE, self._nested(), [lease.token, digits(ttl_ms)])
 
-    def releasing(self, key: bytes, lease: Lease) -> Command:
+    def undoing(self, key: bytes, lease: Lease, last: bool) -> Command:
         return Scripted(key, lease, scripts.READ_RELEASE, self._keys, [lease.token], NOTHING, True)
 
     def extending(self, key: bytes, lease: Lease, ttl_ms: int) -> Command:
@@ -125,6 +127,7 @@ class Writer(ReaderOrWriter):
     """A writer. It waits while another writer or any reader holds the lock. New readers wait while any writer waits."""
 
     writes = True
+    declared = WRITER
 
     # The name of the writer on the masters while it waits: the token of its first attempt.
     _waiter = b""
@@ -150,16 +153,15 @@ class Writer(ReaderOrWriter):
     def acquiring(self, quorum: Quorum, key: bytes, lease: Lease, ttl_ms: int) -> Command:
         self._waiter = self._waiter or lease.token
         arguments = [lease.token, digits(ttl_ms), ALIVE_MS, self._waiter]
-        return Scripted(key, lease, scripts.WRITE_ACQUIRE, self._keys, arguments, undo=self.releasing(key, lease))
+        return Scripted(key, lease, scripts.WRITE_ACQUIRE, self._keys, arguments, undo=self.undoing(key, lease, True))
 
-    def undoing(self, key: bytes, lease: Lease) -> Command:
-        return Scripted(key, lease, scripts.WRITE_RELEASE, self._keys, [lease.token, b""], NOTHING, True)
-
-    def releasing(self, key: bytes, lease: Lease) -> Command:
-        command = Scripted(key, lease, scripts.WRITE_RELEASE, self._keys, [lease.token, self._waiter], NOTHING, True)
-        # The first attempt may have entered this writer as a waiting one on some masters. So the release must also
-        # reach masters whose connection broke after the first attempt.
-        command.since_ns = self._since_ns
+    def undoing(self, key: bytes, lease: Lease, last: bool) -> Command:
+        waiter = self._waiter if last else b""
+        command = Scripted(key, lease, scripts.WRITE_RELEASE, self._keys, [lease.token, waiter], NOTHING, True)
+        if last:
+            # The first attempt may have entered this writer as a waiting one on some masters. So the last undo must
+            # also reach masters whose connection broke after the first attempt.
+            command.since_ns = self._since_ns
         return command
 
     def extending(self, key: bytes, lease: Lease, ttl_ms: int) -> Command:

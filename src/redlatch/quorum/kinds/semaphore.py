@@ -1,18 +1,21 @@
 # cython: annotation_typing=True
-"""The semaphore: each holder has one of its numbered slots."""
+"""The semaphore: each holder has one of its numbered slots. The rate limit: each slot stays taken for a while."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from redlatch.votes import family_scripts as scripts
+from redlatch.votes.kinds import RATE_LIMIT, SEMAPHORE
 
 from ...votes.ballot import Ballot
 from ...votes.commands import NOTHING, REFUSAL, Command, Scripted
 from ...votes.payloads import digits
+from ...votes.units import MILLISECOND
 from ..hold import Hold
 from ..lease import NO_LEASE, Lease
 from ..quorum import Quorum
+from ..waiting.watches import Watch
 from .kind import LATE
 from .watching import WatchingKind
 
@@ -25,10 +28,13 @@ FULL_BIT = 1 << WINDOW
 class Slot(WatchingKind):
     """A holder of one slot of a semaphore. A quorum must agree on the slot, so no two holders have the same one."""
 
+    declared = SEMAPHORE
+    taking = scripts.SLOT_ACQUIRE
+
     def __init__(self, key: bytes, permits: int) -> None:
         super().__init__()
         self.shares = True
-        self._keys = [key, key + b"\0tokens"]
+        self._keys = self.declared.keys_of(key)
         self._permits = permits
         # These are enough attempts to ask about every window.
         self.late = LATE + (permits - 1) // WINDOW
@@ -57,11 +63,10 @@ class Slot(WatchingKind):
         window = self._window()
         numbers = ttl_ms, self._slot, window.start, len(window), self._permits
         arguments = [lease.token] + [digits(number) for number in numbers]
-        return Scripted(
-            key, lease, scripts.SLOT_ACQUIRE, self._keys, arguments, REFUSAL, undo=self.releasing(key, lease)
-        )
+        undo = self.undoing(key, lease, True)
+        return Scripted(key, lease, self.taking, self._keys, arguments, REFUSAL, undo=undo)
 
-    def releasing(self, key: bytes, lease: Lease) -> Command:
+    def undoing(self, key: bytes, lease: Lease, last: bool) -> Command:
         return Scripted(key, lease, scripts.SLOT_RELEASE, self._keys, [lease.token, digits(self._slot)], NOTHING, True)
 
     def extending(self, key: bytes, lease: Lease, ttl_ms: int) -> Command:
@@ -82,10 +87,14 @@ class Slot(WatchingKind):
     def holder(self, key: bytes) -> Command | None:
         return None
 
+    def _taken(self, quorum: Quorum, ballot: Ballot) -> list[int]:
+        """Return the slots that each master reports as taken, as bits."""
+        # A copy: another thread may add an answer meanwhile.
+        return [-answer for answer in list((ballot.answers or {}).values())]
+
     def note_answers(self, quorum: Quorum, ballot: Ballot) -> bool:
         """Choose another slot; return whether it may be free on a quorum, by the answers or because none is known."""
-        # A copy: another thread may add an answer meanwhile.
-        taken = [-answer for answer in list((ballot.answers or {}).values())]
+        taken = self._taken(quorum, ballot)
         lost = quorum.size - quorum.majority
         # No slot can be free on a quorum.
         if sum([mask >= FULL_BIT for mask in taken]) > lost:
@@ -109,3 +118,46 @@ class Slot(WatchingKind):
             return True
         self._start_over(quorum)
         return False
+
+
+class Permit(Slot):
+    """A permit of a rate limit: a slot that stays taken for a period after the acquire. Only an undo gives it back.
+
+    An acquire counts from its end, so that no window of the period has more acquires than permits. A master counts from
+    when it gave the slot, which may be the length of an attempt earlier. So the slot stays taken for longer than the
+    period, and an attempt that took longer than that difference (`slack_ns`) does not count: the caller gives it back.
+
+    Args:
+        permits: the number of permits.
+        lives_ms: how long the slot stays taken on the masters, in milliseconds. The ttl of the lock only says how long
+            a master must be kept out that has forgotten its slots.
+        slack_ns: how long an attempt may take.
+    """
+
+    declared = RATE_LIMIT
+    taking = scripts.RATE_ACQUIRE
+
+    def __init__(self, key: bytes, permits: int, lives_ms: int, slack_ns: int) -> None:
+        super().__init__(key, permits)
+        self._lives_ms = lives_ms
+        self.slack_ns = slack_ns
+        # When a quorum of masters may have a free slot, by their last answers; 0 if that is not known.
+        self.free_ns = 0
+
+    def acquiring(self, quorum: Quorum, key: bytes, lease: Lease, ttl_ms: int) -> Command:
+        return super().acquiring(quorum, key, lease, self._lives_ms)
+
+    def releasing(self, key: bytes, lease: Lease) -> Command | None:
+        return None
+
+    def _taken(self, quorum: Quorum, ballot: Ballot) -> list[int]:
+        taken = super()._taken(quorum, ballot)
+        lefts = sorted([max(0, answer - FULL_BIT) for answer in taken])
+        known = len(lefts) >= quorum.majority
+        self.free_ns = quorum.clock.now() + lefts[quorum.majority - 1] * MILLISECOND if known else 0
+        # The bits of a full master say when its first slot is free. All its slots are taken.
+        return [2 * FULL_BIT - 1 if answer >= FULL_BIT else answer for answer in taken]
+
+    def left_ns(self, quorum: Quorum, look: Watch) -> int:
+        left_ns = look.left_ns()
+        return min(left_ns, max(0, self.free_ns - quorum.clock.now())) if self.free_ns else left_ns

@@ -51,12 +51,17 @@ class WatchingKind(Kind):
             yield [look]
             # A master on which the attempt created the key and deleted it again pushes nothing more.
             sure = look.quorum == quorum.majority or look.yes + look.standing() >= look.quorum
-            waited = yield from wait_for_pushes(quorum, look, look.left_ns(), attempt.pauses, attempt.until_ns, sure)
+            left_ns = self.left_ns(quorum, look)
+            waited = yield from wait_for_pushes(quorum, look, left_ns, attempt.pauses, attempt.until_ns, sure)
             self.end_watch(quorum, key)
         look = new_watch(quorum, Look(key, True), quorum.clock.now() + quorum.wait_ns(attempt.ttl_ms))
         self._look = self._ahead = look
         quorum.queues.watches.add(key, look)
         return waited
+
+    def left_ns(self, quorum: Quorum, look: Watch) -> int:
+        """Return after which time the masters may say yes without a push; `look` has their answers about the key."""
+        return look.left_ns()
 
     def end_watch(self, quorum: Quorum, key: bytes) -> None:
         look: Watch | None = self._look

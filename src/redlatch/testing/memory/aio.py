@@ -2,163 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from redlatch.aio import AsyncClient
 from redlatch.config import seconds_of
-from redlatch.errors import WrongLoop
-from redlatch.quorum.effects import Steps
 from redlatch.testing.memory.control import MemoryControl
-from redlatch.testing.memory.driver import MemoryDriver, Performing
-from redlatch.testing.memory.idle import IdleWatch
-from redlatch.testing.memory.masters import MemoryMasters
-from redlatch.testing.memory.threads import MemoryClient, iter_wait
-from redlatch.testing.memory.timeline import Wait
-from redlatch.votes.units import SECOND, UNBOUNDED
-
-
-class TaskMemoryDriver(MemoryDriver):
-    """Runs calls in the tasks that make them.
-
-    Attributes:
-        home: the event loop; None before the first use.
-    """
-
-    def __init__(self, memory: MemoryMasters, *args: Any) -> None:
-        super().__init__(memory, *args)
-        self.home: asyncio.AbstractEventLoop | None = None
-        self._thread = 0
-        self._watch: IdleWatch | None = None
-
-    def stands_for(self, owner: object) -> None:
-        """No event loop keeps this driver alive."""
-
-    async def run(self, steps: Steps) -> Any:
-        return await self._perform(self._performing(steps))
-
-    async def connect(self, all_of_them: bool = False) -> None:
-        """Dial every master, and wait for all of them: that takes only virtual time."""
-        await self._perform(self._connecting())
-
-    async def close(self, release: bool = False, drain_ns: int | None = None) -> None:
-        await self._perform(self._closing(release, drain_ns))
-
-    async def sleep(self, ns: int) -> None:
-        until_ns = self._clock.now() + ns
-        self._timeline.note_timeout(until_ns)
-        await self._perform(iter_wait(Wait(bool, until_ns)))
-
-    async def _perform(self, performing: Performing) -> Any:
-        watch, timeline = self._watch_here(), self._timeline
-        with timeline.monitor:
-            timeline.parties.enter()
-            timeline.note_call()
-        try:
-            while True:
-                with timeline.monitor:
-                    wait = next(performing)
-                    ended = watch.add(wait)
-                timeline.report()
-                try:
-                    await ended
-                finally:
-                    with timeline.monitor:
-                        timeline.remove(wait)
-                if wait.error is not None:
-                    raise wait.error
-        except StopIteration as answer:
-            return answer.value
-        finally:
-            with timeline.monitor:
-                performing.close()
-                timeline.note_call()
-                timeline.parties.go_out(threading.get_ident())
-            timeline.report()
-
-    def _watch_here(self) -> IdleWatch:
-        """Return the watch of the running loop.
-
-        Raises:
-            WrongLoop: the client was first used in another event loop.
-        """
-        loop = asyncio.get_running_loop()
-        if self.home is None or self._watch is None:
-            self.home, self._watch = loop, IdleWatch(self._timeline, loop)
-            self._thread = threading.get_ident()
-        elif self.home is not loop:
-            raise WrongLoop("client: it belongs to the event loop it was first used in; make one AsyncClient per loop")
-        return self._watch
-
-    # --- in the loop's thread ------------------------------------------------------------------------------
-
-    def attend(self) -> None:
-        """Do what is due for held locks. A thread that moves the time waits until the loop has done it."""
-        if self._is_elsewhere():
-            self.due_ns = UNBOUNDED
-            self._timeline.parties.go_on(self._thread)
-            self._post(_attend)
-        else:
-            super().attend()
-
-    def learn(self) -> None:
-        if self._is_elsewhere():
-            self._post(_learn)
-        else:
-            super().learn()
-
-    def report(self) -> None:
-        if not self.has_reports():
-            return
-        if self._is_elsewhere():
-            self._post(_report)
-        else:
-            super().report()
-
-    def attend_late(self) -> None:
-        """Attend in the loop's thread, after another thread has moved the time."""
-        with self._timeline.monitor:
-            self.attend()
-            self._timeline.parties.go_out(self._thread)
-
-    def _is_elsewhere(self) -> bool:
-        """Return True if another thread now runs the loop of this client."""
-        return self.home is not None and self.home.is_running() and self.home is not running_loop()
-
-    def _post(self, call: Callable[[weakref.ref[TaskMemoryDriver]], None]) -> None:
-        assert self.home is not None
-        self.home.call_soon_threadsafe(call, weakref.ref(self))
-
-
-def running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
-
-
-def _attend(reference: weakref.ref[TaskMemoryDriver]) -> None:
-    driver = reference()
-    if driver is not None:
-        driver.attend_late()
-
-
-def _learn(reference: weakref.ref[TaskMemoryDriver]) -> None:
-    driver = reference()
-    if driver is not None:
-        with driver._timeline.monitor:
-            driver.learn()
-        driver.report()
-
-
-def _report(reference: weakref.ref[TaskMemoryDriver]) -> None:
-    driver = reference()
-    if driver is not None:
-        driver.report()
+from redlatch.testing.memory.task_driver import TaskMemoryDriver
+from redlatch.votes.units import SECOND
 
 
 class AsyncMemoryClient(MemoryControl, AsyncClient):
@@ -181,12 +33,6 @@ class AsyncMemoryClient(MemoryControl, AsyncClient):
     """
 
     _driver: TaskMemoryDriver
-
-    def __init__(self, masters: int | MemoryMasters = 3, **options: Any) -> None:
-        self.memory = masters if isinstance(masters, MemoryMasters) else MemoryMasters(masters)
-        shared = {name: options[name] for name in ("prefix", "guard", "drift_factor") if name in options}
-        self._strangers = partial(MemoryClient, self.memory, **shared)
-        super().__init__(self.memory, **options)  # type: ignore[arg-type]
 
     def _driver_of(self, name: str) -> Callable[..., Any]:
         return partial(TaskMemoryDriver, self.memory)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 from redlatch.errors import ConfigurationError, NotOwned
@@ -64,24 +63,21 @@ class Held:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 
 class MemoryControl(BaseClient):
-    """The part of a client in memory that is the same for threads and asyncio.
-
-    Attributes:
-        memory: the masters, which can be passed to another client.
-    """
-
-    memory: MemoryMasters
-    _strangers: Callable[..., Any]
+    """The part of a client in memory that is the same for threads and asyncio."""
 
     # The driver in memory subclasses the session of the pure build. A compiled one hides its fields.
     _implementation = staticmethod(partial(Implementation, "python"))
+
+    def __init__(self, masters: int | MemoryMasters = 3, **options: Any) -> None:
+        self.memory = masters if isinstance(masters, MemoryMasters) else MemoryMasters(masters)
+        # The options of clients that lock the same keys.
+        self._of_strangers = {name: options[name] for name in ("prefix", "guard", "drift_factor") if name in options}
+        super().__init__(self.memory, **options)  # type: ignore[call-arg]
 
     def hold(self, name: str | bytes, ttl: float | None = None, *, owner: str = SOMEBODY) -> Held:
         """Let another holder acquire a free name as a plain lock, like another process.
@@ -99,8 +95,10 @@ class MemoryControl(BaseClient):
             QuorumUnavailable: too many masters do not answer.
             ConfigurationError, TypeError: an argument is invalid.
         """
+        from redlatch.testing.memory.threads import MemoryClient
+
         self.memory.timeline.parties.note_task()
-        stranger = self._strangers(owner=owner)
+        stranger = MemoryClient(self.memory, owner=owner, **self._of_strangers)
         try:
             lock = stranger.lock(name, ttl, auto_renew=ttl is None, timeout=0).__enter__()
         except BaseException:
@@ -132,8 +130,8 @@ class MemoryControl(BaseClient):
         if not holds or any([hold.state != HELD for hold in holds]):
             raise NotOwned(f"{lock!r} is not held")
         for hold in holds:
-            # The commands of its release remove only this holder, for each kind of lock.
-            self.memory.perform(hold.kind.releasing(hold.key, hold.lease).payload(FULL_TEXT))
+            # The command that undoes its acquire removes only this holder, for each kind of lock.
+            self.memory.perform(hold.undoing_attempt().payload(FULL_TEXT))
         self.memory.timeline.note_loss()
 
     def break_quorum(self) -> contextlib.AbstractContextManager[None]:
@@ -170,7 +168,6 @@ class MemoryControl(BaseClient):
 
 
 def _parts_of(lock: BaseLock | BaseMultiLock | BaseRLock[Any]) -> list[Any]:
-    """Return the locks that make up a lock."""
     if isinstance(lock, BaseMultiLock):
         return list(lock._locks)
     if isinstance(lock, BaseRLock):

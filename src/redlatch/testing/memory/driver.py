@@ -1,7 +1,6 @@
 """State and steps shared by both drivers in memory: they run the calls of the pure build in virtual time.
 
-All masters answer at once, so a call waits only for other callers, or for time. Everything else of a client is real:
-its locks, the algorithm, the engine, the guard, and the bytes.
+All masters answer at once, so a call waits only for other callers, or for time. The rest of a client is real.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
-from redlatch.drivers.base import BaseDriver, answer_of
+from redlatch.drivers.base import BaseDriver
 from redlatch.drivers.upkeep import Question, Renewal, work_of
 from redlatch.errors import LockError
 from redlatch.quorum.calls import Calls
@@ -27,13 +26,12 @@ from redlatch.votes.ballot import Ballot
 from redlatch.votes.commands import Command
 from redlatch.votes.units import MILLISECOND, SECOND, UNBOUNDED
 
-# Timeouts while connecting, in seconds: for a quorum, and then for the other masters.
+# Seconds to connect to a quorum, and then to the other masters.
 QUORATE_WITHIN, COMPLETE_WITHIN = 4.0, 0.25
 
-# The default time for which `close` waits for other callers.
+# The default time that `close` waits.
 DRAIN_NS = 1 * SECOND
 
-# Performs the effects of a call: yields each wait, and returns the answer.
 Performing = Generator[Wait, None, Any]
 
 
@@ -74,11 +72,7 @@ class _VirtualSchedule(UpkeepSchedule):
 
 
 class MemoryDriver(BaseDriver):
-    """Runs the generators of `quorum` against masters in memory.
-
-    Attributes:
-        due_ns: the time of the next `attend`; UNBOUNDED if never.
-    """
+    """Runs the generators of `quorum` against masters in memory, and is an `Actor` of their timeline."""
 
     def __init__(self, memory: MemoryMasters, *args: Any, gil_patience_ns: int = -1) -> None:
         super().__init__(*args)
@@ -95,26 +89,25 @@ class MemoryDriver(BaseDriver):
         try:
             if not self._connected:
                 yield from self._connecting()
-            elif not self._standing.usable:
+            elif not self._lifecycle.usable:
                 self._connections.check()
             for effect in steps:
                 if isinstance(effect, Send):
                     self._submit(effect.ballots)
                     continue
-                if not self._standing.usable:
+                if not self._lifecycle.usable:
                     self._connections.check()
                 if isinstance(effect, Answer):
                     return effect.value
                 yield from self._awaiting(effect)
         except BaseException as error:
-            # The call leaves its queue.
             steps.close()
             if isinstance(steps, Call):
                 steps.recover(self, error)
             self.wake_called()
             raise
         self.wake_called()
-        return answer_of(steps)
+        return steps.end() if isinstance(steps, Call) else None
 
     def _awaiting(self, effect: Any) -> Performing:
         if isinstance(effect, list):
@@ -127,7 +120,7 @@ class MemoryDriver(BaseDriver):
         elif isinstance(effect, QueueEntry):
             self.due_ns = min(self.due_ns, self._clock.now() + LONGEST_NS)
             yield from self._waiting_for(effect)
-            if not self._standing.usable:
+            if not self._lifecycle.usable:
                 self._connections.check()
         else:
             yield Wait(self._connections.is_closing, effect.until_ns)
@@ -140,7 +133,7 @@ class MemoryDriver(BaseDriver):
             self._connections.record_silent(awaited)
 
     def _is_over(self, awaited: Ballot | QueueEntry) -> bool:
-        return awaited.decided or not self._standing.usable or awaited.until_ns <= self._clock.now()
+        return awaited.decided or not self._lifecycle.usable or awaited.until_ns <= self._clock.now()
 
     def _connecting(self) -> Performing:
         connections = self._connections
@@ -155,7 +148,7 @@ class MemoryDriver(BaseDriver):
         self._connected = True
 
     def _submit(self, ballots: list[Ballot]) -> None:
-        if not (self._standing.closed or self._standing.forked):
+        if not (self._lifecycle.closed or self._lifecycle.forked):
             for ballot in ballots:
                 self._connections.fleet.submit(ballot)
             self._connections.fleet.flush()
@@ -169,7 +162,6 @@ class MemoryDriver(BaseDriver):
                 self._submit([fleet.ballot_of(command) for command in commands])
 
     def wake_called(self) -> None:
-        """Wake the callers whose queue entry was called, or whose watched key has changed."""
         with self._timeline.monitor:
             self.queues.called.clear()
             self._timeline.settle()
@@ -178,7 +170,7 @@ class MemoryDriver(BaseDriver):
 
     def turn(self) -> bool:
         fleet = self._connections.fleet
-        if fleet is None or self._standing.closed or self._standing.forked:
+        if fleet is None or self._lifecycle.closed or self._lifecycle.forked:
             return False
         busy = self._take_arrivals()
         if fleet.staged or any([fleet.wires.unsent(link.index) for link in fleet.links]):
@@ -193,14 +185,12 @@ class MemoryDriver(BaseDriver):
         came = bool(arrivals)
         while arrivals:
             if self._connections.arrive(*arrivals.popleft()):
-                # Leases are in doubt, so they are verified.
                 self.due_ns = 0
             if self.queues.watches.connected(self._connections.fleet):
                 self.due_ns = 0
         return came
 
     def _handle_events(self) -> bool:
-        """Notify the callers that wait for changes, and dial broken connections again."""
         fleet, watches = self._connections.fleet, self.queues.watches
         busy = bool(fleet.decided or fleet.fallen or fleet.changed)
         fleet.decided.clear()
@@ -220,12 +210,11 @@ class MemoryDriver(BaseDriver):
     def attend(self) -> None:
         """Do what is due for held locks, and call the waiters behind a lock that may expire."""
         self.due_ns = UNBOUNDED
-        if self._standing.forked:
+        if self._lifecycle.forked:
             return
         now = self._clock.now()
         terms, queue_ns = self.schedule.due(now), 0
-        if not self._standing.usable:
-            # Locks that are still held run out, and their loss is reported.
+        if not self._lifecycle.usable:
             self.schedule.conclude(terms, {}, LockError("the client cannot be used"))
         else:
             for work in work_of(self.schedule, self._quorum, terms):
@@ -233,13 +222,12 @@ class MemoryDriver(BaseDriver):
             queue_ns = self.queues.expire(now)
             self.wake_called()
         self.schedule.next_ns(now)
-        # It normally looks at most 0.25 s ahead. Here `attend` learns of everything that could come earlier.
+        # Here `attend` learns of everything that could come earlier.
         next_ns = self.schedule.next_ns(UNBOUNDED)
         due = [max(due_ns, now + MILLISECOND) for due_ns in (queue_ns, next_ns) if due_ns]
         self.due_ns = min([self.due_ns, *due])
 
     def _renew(self, renewal: Renewal | Question, performing: Performing) -> None:
-        """Continue a renewal or a question, which waits as a call does."""
         try:
             wait = next(performing)
         except StopIteration:
@@ -254,7 +242,6 @@ class MemoryDriver(BaseDriver):
         self.due_ns = self._clock.now()
 
     def add_upkeep(self, term: Term) -> None:
-        """Renew a lock, or report its loss, from now on."""
         with self._timeline.monitor:
             self.schedule.add(term)
             self.due_ns = min(self.due_ns, term.look_ns(self._clock.now()))
@@ -278,13 +265,11 @@ class MemoryDriver(BaseDriver):
         return bool(self.schedule.lost) or bool(fleet is not None and fleet.lost)
 
     def report(self) -> None:
-        """Report lost locks. Call it outside the monitor: an `on_lost` may use the client."""
         lost = self.schedule.lost
         while lost:
             try:
                 lock, term, reason = lost.popleft()
             except IndexError:
-                # Another thread was faster.
                 break
             lock._report_loss(reason, term)
         if self._connections.fleet is not None:
@@ -297,12 +282,11 @@ class MemoryDriver(BaseDriver):
     # --- the end -------------------------------------------------------------------------------------------
 
     def _closing(self, release: bool, drain_ns: int | None) -> Performing:
-        """Undo calls in progress, wait a bounded time for other callers, then close every connection."""
         connections, fleet = self._connections, self._connections.fleet
-        if self._standing.closing:
+        if self._lifecycle.closing:
             return
         connections.retire()
-        if fleet is None or self._standing.forked:
+        if fleet is None or self._lifecycle.forked:
             connections.close()
             return
         try:
@@ -318,7 +302,7 @@ class MemoryDriver(BaseDriver):
             self.drop()
 
     def _is_idle(self) -> bool:
-        """Return True if no caller is in a call; release the locks that callers have acquired meanwhile."""
+        """Release the locks that callers have acquired meanwhile."""
         busy = [hold for hold in self.queues.holds() if hold.state in (WAITING, ASKING, RELEASING, UNDOING)]
         return not (busy or self.queues.everybody() or self.held_locks.release(self._submit))
 

@@ -44,10 +44,8 @@ class Keyspace:
         self.values: dict[bytes, Any] = {}
         # By key: the last millisecond in which it exists.
         self.over: dict[bytes, int] = {}
-        # The other database, for SWAPDB.
         self._aside: tuple[dict[bytes, Any], dict[bytes, int]] = ({}, {})
         self.scripts: dict[bytes, bytes] = {}
-        # True if the server is at maxmemory.
         self.full = False
         self.replica = False
         self._now_us = now_us
@@ -88,7 +86,6 @@ class Keyspace:
         self._drop(key)
 
     def expire(self, key: bytes) -> None:
-        """Remove a key if it has expired, as the server does now and then."""
         self._us = self._now_us()
         self._look(key)
 
@@ -129,7 +126,6 @@ class Keyspace:
         return True
 
     def _settle(self, key: bytes) -> None:
-        """Report the change of a collection, or remove it if it is empty."""
         if not self.values[key]:
             self._drop(key)
         else:
@@ -332,7 +328,7 @@ class Keyspace:
         number = _integer(keys)
         if number < 0 or number > len(arguments):
             raise Refusal("ERR Number of keys can't be greater than number of args")
-        # A script that has written something may write to its end, even at maxmemory.
+        # At maxmemory, a script that has written something may write to its end.
         self._in_script = True
         try:
             return run(text, arguments[:number], arguments[number:], self._run)
@@ -340,8 +336,7 @@ class Keyspace:
             self._in_script = self._begun = False
 
 
-class Hash(dict[bytes, bytes]):
-    """A hash; a plain dict is a sorted set."""
+class Hash(dict[bytes, bytes]): ...
 
 
 def _integer(word: bytes) -> int:

@@ -11,13 +11,10 @@ except ImportError as error:
     raise ImportError(f"masters in memory need lupa: pip install 'redlatch[testing]' ({error})") from error
 
 
-class Refusal(Exception):
-    """An error reply."""
+class Refusal(Exception): ...
 
 
 class Status(str):
-    """A reply such as +OK."""
-
     __slots__ = ()
 
 
@@ -29,8 +26,6 @@ _prepared: dict[bytes, Any] = {}
 
 
 def run(text: bytes, keys: tuple[bytes, ...], arguments: tuple[bytes, ...], execute: Run) -> Any:
-    """Return the reply of a script; `execute` runs a command for it."""
-
     def call(*words: Any) -> Any:
         return _to_lua(execute([_word(word) for word in words]))
 
@@ -51,7 +46,6 @@ def run(text: bytes, keys: tuple[bytes, ...], arguments: tuple[bytes, ...], exec
 
 
 def _word(word: Any) -> bytes:
-    """Convert an argument of a script to a word of a command. Numbers are formatted as the servers do."""
     if isinstance(word, bytes):
         return word
     if isinstance(word, bool) or not isinstance(word, (int, float)):

@@ -28,10 +28,7 @@ RECEIVE_BYTES = 1 << 20
 
 
 class Line:
-    """The master's end of one connection.
-
-    It owns a bare descriptor: the garbage collector would warn about an unclosed socket object.
-    """
+    """The master's end of one connection: a bare descriptor, as a forgotten socket object would cause a warning."""
 
     def __init__(self, sock: socket.socket, poll: select.poll) -> None:
         sock.setblocking(False)
@@ -40,7 +37,6 @@ class Line:
         poll.register(self._fd, select.POLLIN)
         self._unsent: deque[bytes] = deque()
         self.reader = Reader()
-        # True if the master tracks the key of the next read.
         self.caching = False
 
     def __del__(self) -> None:
@@ -48,22 +44,19 @@ class Line:
 
     @property
     def fd(self) -> int:
-        """The descriptor; -1 if an end is known to be closed."""
         return self._fd
 
     def close(self) -> None:
-        """Close this end; harmless when repeated."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             self._poll.unregister(fd)
             os.close(fd)
 
     def receive(self) -> list[list[bytes]]:
-        """Return the complete commands that have arrived; close this end if the client has closed its end."""
+        """Return the complete commands that have arrived."""
         try:
             data = os.read(self._fd, RECEIVE_BYTES)
         except ConnectionResetError:
-            # The client has closed its end before it has read everything.
             data = b""
         if not data:
             self.close()
@@ -75,7 +68,6 @@ class Line:
         return commands
 
     def send(self, data: bytes = b"") -> bool:
-        """Send bytes after those that the socket has not taken yet; return True if it took any."""
         if data:
             self._unsent.append(data)
         sent = False
@@ -95,14 +87,7 @@ class Line:
 
 
 class MemoryMaster(Master):
-    """One of the masters of `MemoryMasters`.
-
-    Attributes:
-        up: True if it answers.
-    """
-
     def __init__(self, index: int, timeline: Timeline) -> None:
-        # Not `Master.__init__`, which asks redis-py about a server.
         self.address = f"memory-{index}:6379"
         self.db = 0
         self.group = None
@@ -113,7 +98,6 @@ class MemoryMaster(Master):
         self._poll = select.poll()
         self._tracked: dict[bytes, dict[Line, None]] = {}
         self._asking: Line | None = None
-        # The time of the next look at each key, which may have expired by then.
         self._looked_at: dict[bytes, int] = {}
         self.keys = Keyspace(timeline.clock.wall_us, self._changed, frozenset([b"delifeq"]))
         self.keys.scripts.update({script.sha: script.text for script in SCRIPTS})
@@ -149,7 +133,6 @@ class MemoryMaster(Master):
         return HandshakeReport(f"{run_id} {run_id}", marker, clock.wall_us(), sent_ns, clock.now(), True)
 
     def stop(self) -> None:
-        """Close all connections and refuse new ones. The keys stay."""
         self.up = False
         for line in self._lines:
             line.close()
@@ -160,7 +143,6 @@ class MemoryMaster(Master):
     # --- commands ------------------------------------------------------------------------------------------
 
     def serve(self) -> bool:
-        """Answer the commands that have arrived; return True if any byte was sent or received."""
         busy, ready = False, {fd for fd, _ in self._poll.poll(0)}
         for line in self._lines:
             commands = line.receive() if line.fd in ready else []
@@ -184,7 +166,6 @@ class MemoryMaster(Master):
         if caching and name in READS:
             read = words[1:2]
         elif caching and name in (b"eval", b"evalsha"):
-            # A script whose keys a client tracks only reads them.
             read = words[3 : 3 + int(words[2])]
         for key in read:
             self._tracked.setdefault(key, {})[line] = None
@@ -197,20 +178,16 @@ class MemoryMaster(Master):
             self.keys.execute(words)
 
     def forget(self, key: bytes) -> bool:
-        """Remove a key and its companion keys, whose names continue with a NUL; return True if there were any."""
+        """Remove a key and its companion keys, whose names continue with a NUL."""
         known = [other for other in self.keys.values if other == key or other.startswith(key + b"\0")]
         return bool(self.keys.execute([b"DEL", *known]))
 
     def clear(self, marker: bytes) -> None:
-        """Remove all keys except those that end with `marker`."""
         for key in [key for key in self.keys.values if not key.endswith(marker)]:
             self.keys.evict(key)
 
     def _changed(self, key: bytes | None) -> None:
-        """Push a changed key to the clients that track it, stop tracking it, and let it expire in time.
-
-        The client that changed the key gets no push (NOLOOP).
-        """
+        """Push a changed key to the clients that track it (NOLOOP), stop tracking it, and let it expire in time."""
         assert key is not None, "nobody flushes a master in memory"
         self._expire_later(key)
         push = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$%d\r\n%b\r\n" % (len(key), key)
@@ -220,7 +197,6 @@ class MemoryMaster(Master):
                 self._timeline.touch()
 
     def _expire_later(self, key: bytes) -> None:
-        """Let a key expire when its ttl is over, unless an earlier look is planned."""
         over_ms = self.keys.over.get(key)
         if over_ms is not None:
             due_ns = self._timeline.clock.first_ns(over_ms)

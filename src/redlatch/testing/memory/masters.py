@@ -17,10 +17,8 @@ from redlatch.testing.memory.timeline import Timeline
 from redlatch.votes.units import SECOND, quorum_of
 from redlatch.wire.connect import Connection, longer
 
-# More would only be slower.
 MOST = 15
 
-# Tokens per draw.
 TOGETHER = 100
 
 
@@ -68,7 +66,6 @@ class MemoryMasters:
             self.timeline.settle()
 
     def forget(self, key: bytes) -> bool:
-        """Let every master forget a key, with its companion keys; return True if any was there."""
         with self.timeline.monitor:
             forgotten = [master.forget(key) for master in self.list]
             self.timeline.settle()
@@ -76,10 +73,7 @@ class MemoryMasters:
 
     @contextlib.contextmanager
     def broken_quorum(self) -> Iterator[None]:
-        """Let so many masters refuse all connections that no quorum is left. Afterwards they are back, with all keys.
-
-        Masters that are down already stay down.
-        """
+        """Let a majority of the masters refuse all connections. Afterwards they are back, with all keys."""
         stopped = [master for master in self.list[: quorum_of(len(self.list))] if master.up]
         with self.timeline.monitor:
             for master in stopped:
@@ -96,11 +90,9 @@ class MemoryMasters:
                 self.timeline.settle()
 
     def draw_tokens(self) -> list[bytes]:
-        """Return tokens that no other client of these masters has."""
         return [b"%032x" % self.random.getrandbits(128) for _ in range(TOGETHER)]
 
     def serve(self) -> bool:
-        """Let each master answer what has arrived; return True if any byte was sent or received."""
         return any([master.serve() for master in self.list])
 
     def dialler(
@@ -111,7 +103,6 @@ class MemoryMasters:
         failed: Callable[[int, Exception], None],
         tracking: bool = True,
     ) -> MemoryDialler:
-        """Make the dialler of one client. The arguments are those of `redlatch.wire.connect.Dialler`."""
         made = MemoryDialler(self.timeline, masters, ready, failed, tracking)
         self._diallers.add(made)
         return made
@@ -133,11 +124,9 @@ class MemoryDialler:
         self._ready, self._failed = ready, failed
         self._tracking = tracking
         self._closed = False
-        # By master: the pause before its next attempt, and the handshake.
         self._pending: dict[int, tuple[float, GuardHandshake | None]] = {}
 
     def start(self, index: int, pause: float = 0.0, handshake: GuardHandshake | None = None) -> None:
-        """Begin to dial a master after `pause` seconds."""
         self._pending[index] = tries = pause, handshake
         self._timeline.at(self._timeline.clock.now() + int(pause * SECOND), partial(self._try, index, tries))
 
@@ -157,7 +146,6 @@ class MemoryDialler:
             self._ready(index, connection)
 
     def hurry(self, index: int) -> None:
-        """Dial a master now, if it is being dialled."""
         if index in self._pending:
             self.start(index, 0.0, self._pending[index][1])
 
@@ -166,5 +154,4 @@ class MemoryDialler:
             self.hurry(index)
 
     def close(self) -> None:
-        """Stop dialling; harmless when repeated."""
         self._closed = True

@@ -16,7 +16,7 @@ JUMP, QUIET, REAL, STILL = range(4)
 # A thread whose innermost frame is in one of these modules waits for another thread.
 WAITING = frozenset(["threading", "queue", "selectors", "concurrent.futures.thread", "concurrent.futures._base"])
 
-# The same for tasks; only "sleep" waits for real time.
+# The same for tasks, except for "sleep".
 WAITING_TASKS = frozenset(["locks", "queues", "taskgroups", "tasks", "timeouts"])
 
 
@@ -31,7 +31,6 @@ class Parties:
         self.note_task()
 
     def note_task(self) -> None:
-        """Record that the calling task takes part from now on."""
         try:
             task = asyncio.current_task()
         except RuntimeError:
@@ -56,7 +55,6 @@ class Parties:
         self._outside.discard(thread)
 
     def pace(self) -> int:
-        """Return the pace that the threads allow."""
         if not (self._inside or self._outside):
             return JUMP
         frames = sys._current_frames()
@@ -70,20 +68,13 @@ class Parties:
         return QUIET if all([module in WAITING for module in modules]) else REAL
 
     def pace_of_tasks(self, loop: asyncio.AbstractEventLoop, waiting: Collection[Any]) -> int:
-        """Return the pace that the tasks of an otherwise idle event loop allow.
-
-        Args:
-            waiting: the tasks that wait in a call.
-        """
         outside = [task for task in self._tasks if not task.done() and task.get_loop() is loop and task not in waiting]
         return JUMP if all([_waits_for_tasks(task) for task in outside]) else REAL
 
 
 def _waits_for_tasks(task: asyncio.Task[Any]) -> bool:
-    """Return True if a task only waits for other tasks."""
-    # This is private, but anyio relies on it, too. Without it the task counts as at work.
+    # Private, but anyio relies on it, too.
     future = getattr(task, "_fut_waiter", None)
-    # A gathering future has `_children`.
     if isinstance(future, asyncio.Task) or hasattr(future, "_children"):
         return True
     code = _innermost(task.get_coro())
@@ -94,7 +85,6 @@ def _waits_for_tasks(task: asyncio.Task[Any]) -> bool:
 
 
 def _innermost(coroutine: Any) -> CodeType | None:
-    """Return the code of the coroutine in which a task is suspended."""
     code = None
     while coroutine is not None:
         code = getattr(coroutine, "cr_code", getattr(coroutine, "gi_code", code))

@@ -3,33 +3,36 @@
 A party is a thread that has used a client. Time jumps to the next event
 
   * at once, if each party waits in a call of a client;
-  * after a moment of real time, if the others only wait for threads (a join, an Event, a Future, a queue). One of them
-    may have been about to go on.
+  * after a moment of real time, if the others only wait for threads (a join, an Event, a Future, a queue), because one
+    of them may have been about to go on.
 
 If a party is at work outside, or sleeps, time passes as fast as real time. So a caller that waits for a lock gets it if
-the holder releases it soon, as with real servers. A party that has ended does not count.
-
-Everything here runs inside the monitor, which a thread leaves while it waits. Only reports of lost locks run outside,
-because they are the user's code. `parties` says which threads and tasks are at work.
+the holder releases it soon, as with real servers. Everything here runs inside the monitor, which a thread leaves while
+it
+waits, except for reports of lost locks.
 """
 
 from __future__ import annotations
 
 import heapq
+import itertools
 import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from redlatch.testing.memory.clock import VirtualClock
 from redlatch.testing.memory.parties import JUMP, QUIET, REAL, Parties
-from redlatch.votes.units import SECOND, UNBOUNDED
+from redlatch.votes.units import SECOND, UNBOUNDED, Clock
 from redlatch.wire.net import now_ns
 
-# Real seconds between two looks of a waiting thread, and the number of such naps in a moment.
+# The first readings.
+START_NS = 1_000 * SECOND
+START_US = 1_800_000_000_000_000
+
+# Real seconds between two looks of a waiting thread, and such naps in a moment.
 NAP = 0.005
 QUIET_NAPS = 4
 
-# The process was stopped if a real pause is longer. Then no virtual time passes.
+# The process was stopped if a real pause is longer.
 LONGEST_FLOW_NS = 50_000_000
 
 # The longest jump beyond all timeouts and all ttls while no call begins or ends.
@@ -38,26 +41,43 @@ LONGEST_JUMP_NS = 600 * SECOND
 FOR_EVER = "nobody would ever go on here: all callers wait without a timeout, and none of them releases anything"
 
 
-class Actor(Protocol):
-    """The driver of one client.
+class VirtualClock(Clock):
+    """The clock of masters and clients. Each reading adds a nanosecond, so that no two readings are equal.
 
-    Attributes:
-        due_ns: when to call `attend`, in nanoseconds since boot.
+    The wall clock begins at a fixed date: fences, labels and tickets are the same in each run.
     """
+
+    def __init__(self) -> None:
+        self._base_ns = START_NS
+        self._readings = itertools.count()
+
+    def now(self) -> int:
+        return self._base_ns + next(self._readings)
+
+    def move_to(self, ns: int) -> None:
+        """Move forward to a time, unless it has passed. Only one thread at a time may call this."""
+        self._base_ns = max(self._base_ns, ns - next(self._readings))
+
+    def wall_us(self) -> int:
+        return START_US + (self.now() - START_NS) // 1000
+
+    def first_ns(self, wall_ms: int) -> int:
+        return ((wall_ms + 1) * 1000 - START_US) * 1000 + START_NS
+
+
+class Actor(Protocol):
+    """The driver of one client; `due_ns` says when to call `attend`."""
 
     due_ns: int
 
-    def turn(self) -> bool:
-        """Exchange bytes with the masters; return True if there were any."""
+    def turn(self) -> bool: ...
 
-    def attend(self) -> None:
-        """Do what is due for held locks."""
+    def attend(self) -> None: ...
 
     def learn(self) -> None:
         """Find out which held locks are lost, of those whose loss must be reported."""
 
-    def has_reports(self) -> bool:
-        """Return True if there are lost locks to report."""
+    def has_reports(self) -> bool: ...
 
     def report(self) -> None:
         """Report lost locks; called outside the monitor."""
@@ -67,8 +87,7 @@ class Wait:
     """A wait of one caller.
 
     Args:
-        done: returns True when the wait is over.
-        until_ns: when the wait ends in any case, in nanoseconds since boot.
+        done: returns True when the wait is over; at `until_ns` it is over in any case.
 
     Attributes:
         thread, task: the party that waits; None for a wait of a client itself.
@@ -91,7 +110,6 @@ class Timeline:
 
     Attributes:
         monitor: must be held for any change.
-        parties: the threads and tasks that use the clients.
         calls: counts the begins and ends of calls.
         wakes: counts the waits that ended.
         forgot: True if the masters have ever forgotten a lock for a test.
@@ -106,7 +124,7 @@ class Timeline:
         self._woken = threading.Condition(self.monitor)
         self._actors: list[Callable[[], Actor | None]] = []
         self._waits: list[Wait] = []
-        # The wait of each thread in a blocking call. An `on_lost` in such a wait may wait, too.
+        # The wait of each thread in a blocking call, in which an `on_lost` may wait, too.
         self._innermost: dict[int, Wait] = {}
         self._events: list[tuple[int, int, Callable[[], object]]] = []
         self._made = 0
@@ -126,7 +144,6 @@ class Timeline:
         heapq.heappush(self._events, (due_ns, self._made, call))
 
     def note_timeout(self, until_ns: int) -> None:
-        """Record that a caller waits, or that a lock lives, at most until then."""
         with self.monitor:
             self._farthest_ns = max(self._farthest_ns, until_ns)
 
@@ -136,7 +153,6 @@ class Timeline:
         self.note_timeout(self.clock.now())
 
     def touch(self) -> None:
-        """Record that bytes were written, or that a connection was made or closed."""
         self._dirty = True
 
     def settle(self) -> None:
@@ -149,7 +165,6 @@ class Timeline:
         self._wake()
 
     def _run_events(self) -> bool:
-        """Run the events that are due; return True if there were any."""
         ran, now = False, self.clock.now()
         while self._events and self._events[0][0] <= now:
             heapq.heappop(self._events)[2]()
@@ -199,7 +214,6 @@ class Timeline:
             self._step_to(due_ns)
 
     def flow(self) -> None:
-        """Let as much time pass as has really passed since the last call."""
         real_ns = now_ns()
         passed_ns, self._flowed_ns = real_ns - self._flowed_ns, real_ns
         if passed_ns > LONGEST_FLOW_NS:
@@ -210,7 +224,6 @@ class Timeline:
         self.clock.move_to(until_ns)
 
     def _next_ns(self) -> int:
-        """Return the time of the next event; UNBOUNDED if there is none."""
         due = [wait.until_ns for wait in self._waits] + [actor.due_ns for actor in self._present()]
         return min([*due, *[event[0] for event in self._events[:1]]], default=UNBOUNDED)
 
@@ -237,11 +250,7 @@ class Timeline:
             self._end(wait)
 
     def rest(self, wait: Wait) -> None:
-        """Wait in this thread, which has entered the monitor once.
-
-        Raises:
-            RuntimeError: no caller could ever continue.
-        """
+        """Wait in this thread, which has entered the monitor once. Raise RuntimeError if no caller could continue."""
         wait.thread = me = threading.get_ident()
         outer, self._innermost[me] = self._innermost.get(me), wait
         self.parties.rest(me)
@@ -261,7 +270,7 @@ class Timeline:
             raise wait.error
 
     def moves(self, pace: int) -> bool:
-        """Move if the pace of the parties allows it, and return True. Otherwise the caller takes a nap."""
+        """Move if the pace of the parties allows it; otherwise the caller takes a nap."""
         if pace == JUMP or (pace == QUIET and self._naps >= QUIET_NAPS):
             self.move()
             return True
@@ -277,7 +286,6 @@ class Timeline:
             self._naps += 1
 
     def _report_outside(self, wait: Wait) -> None:
-        """Report lost locks in a waiting thread, which is at work meanwhile."""
         assert wait.thread is not None
         if not any([actor.has_reports() for actor in self._present()]):
             return

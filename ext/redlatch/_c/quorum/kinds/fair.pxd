@@ -29,8 +29,7 @@ cdef class Fair(Kind):
     cpdef begin(self, Quorum quorum, hold, caller)
     @cython.locals(place=int)
     cpdef Command acquiring(self, Quorum quorum, bytes key, Lease lease, long long ttl_ms)
-    cpdef Command undoing(self, bytes key, Lease lease)
-    cpdef Command releasing(self, bytes key, Lease lease)
+    cpdef Command undoing(self, bytes key, Lease lease, bint last)
     cpdef bint note_answers(self, Quorum quorum, Ballot ballot) except -1
     cpdef undone(self, Quorum quorum, bytes key, Ballot ballot)
     cpdef end_watch(self, Quorum quorum, bytes key)

@@ -32,7 +32,7 @@ cdef class Kind:
     cpdef end_watch(self, Quorum quorum, bytes key)
     cpdef end(self, hold)
     cpdef Command acquiring(self, Quorum quorum, bytes key, Lease lease, long long ttl_ms)
-    cpdef Command undoing(self, bytes key, Lease lease)
+    cpdef Command undoing(self, bytes key, Lease lease, bint last)
     cpdef Command releasing(self, bytes key, Lease lease)
     cpdef Command extending(self, bytes key, Lease lease, long long ttl_ms)
     cpdef Command repairing(self, bytes key, Lease lease, long long ttl_ms)

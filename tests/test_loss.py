@@ -7,9 +7,9 @@ import pickle
 
 import pytest
 
+import redlatch.loss
 from redlatch import Loss, LossKind
-from redlatch.quorum import losses
-from redlatch.quorum.losses import COUNTED, RAN_OUT, RELEASED, held_longest, stalled
+from redlatch.loss import COUNTED, RAN_OUT, RELEASED, held_longest, stalled
 
 
 def test_figures_count_every_kind_but_a_doubt() -> None:
@@ -36,5 +36,5 @@ def test_a_loss_keeps_its_kind_when_it_is_copied(copied: object) -> None:
 
 
 def test_no_two_losses_have_one_text() -> None:
-    texts = [loss for loss in vars(losses).values() if isinstance(loss, Loss)]
+    texts = [loss for loss in vars(redlatch.loss).values() if isinstance(loss, Loss)]
     assert len(set(texts)) == len(texts) > 5

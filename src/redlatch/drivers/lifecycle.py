@@ -7,7 +7,7 @@ this class in 2.
 from __future__ import annotations
 
 
-class Standing:
+class Lifecycle:
     """The state of one client.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""`Belongings`: a client gives back what it has when it is closed, forgotten or forked."""
+"""`Resources`: a client gives back what it has when it is closed, forgotten or forked."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_connection_that_no_driver_has_taken_is_closed(url: str) -> None:
     connections.arrivals.append((0, connection))
     connections.close()
     assert connection.sock.fileno() == -1
-    assert (connections.standing.closed, connections.standing.usable, connections.is_closing()) == (True, False, True)
+    assert (connections.lifecycle.closed, connections.lifecycle.usable, connections.is_closing()) == (True, False, True)
 
 
 def test_the_sockets_of_a_forgotten_client_are_dismissed(url: str) -> None:

@@ -16,17 +16,17 @@ from ..masters.master import Master
 from ..votes.units import Clock
 from ..wire.connect import Connection
 from .arrivals import Arrival, reject
+from .lifecycle import Lifecycle
 from .lifetime import FORGOTTEN_NS
-from .standing import Standing
 
 
-class Belongings:
+class Resources:
     """The resources that a client has to give back.
 
     Attributes:
         fleet: the engine's Fleet; None until it is made. Before that nothing is shared with a forked child, so the
             child may use such a client.
-        standing: whether the client may be used.
+        lifecycle: whether the client may be used.
         arrivals: what other threads have delivered, until the driver takes it.
         dismiss: closes a socket of a forgotten client.
     """
@@ -35,9 +35,9 @@ class Belongings:
     _switches: Any
     _masters: list[Master]
 
-    def __init__(self, clock: Clock, standing: Standing | None = None) -> None:
+    def __init__(self, clock: Clock, lifecycle: Lifecycle | None = None) -> None:
         self.fleet: Any = None
-        self.standing = Standing() if standing is None else standing
+        self.lifecycle = Lifecycle() if lifecycle is None else lifecycle
         self.arrivals: deque[tuple[int, Arrival]] = deque()
         self.dismiss: Callable[[socket.socket], None] = socket.socket.close
         # Connections that wait for the guard's decision.
@@ -61,11 +61,11 @@ class Belongings:
 
     def is_closing(self) -> bool:
         """Return whether calls are refused from now on."""
-        return self.standing.closing
+        return self.lifecycle.closing
 
     def retire(self) -> None:
         """Refuse every new call from now on; calls that are under way may still undo what they did."""
-        self.standing.retire()
+        self.lifecycle.retire()
 
     def close(self) -> None:
         """Stop dialling and close every socket; harmless when repeated.
@@ -73,7 +73,7 @@ class Belongings:
         A thread that appends to `arrivals` checks `closed` afterwards, and closes its connection if it is set.
         """
         self.retire()
-        self.standing.closed = True
+        self.lifecycle.closed = True
         self._hang_up()
 
     def _hang_up(self) -> None:
@@ -99,7 +99,7 @@ class Belongings:
 
     def __del__(self) -> None:
         if hasattr(self, "_switches"):
-            if self.fleet is not None and not self.standing.closed and not self.standing.forked:
+            if self.fleet is not None and not self.lifecycle.closed and not self.lifecycle.forked:
                 self.fleet.await_answers(self._clock.now() + FORGOTTEN_NS)
                 there = [self.fleet.wires.detach(link.index) for link in self.fleet.links]
                 # Broken ones are not dialled again.
@@ -110,7 +110,7 @@ class Belongings:
 
     def disown(self) -> None:
         """In a forked child: own nothing. The connections and locks of the parent stay as they are."""
-        self.standing.disown()
+        self.lifecycle.disown()
         # Closes the child's descriptors only; nothing is sent.
         self._hang_up()
 

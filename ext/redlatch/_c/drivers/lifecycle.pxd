@@ -1,10 +1,10 @@
-# The types of src/redlatch/drivers/standing.py when it is compiled; the fields are described there.
+# The types of src/redlatch/drivers/lifecycle.py when it is compiled; the fields are described there.
 
 cimport cython
 
 
 @cython.final
-cdef class Standing:
+cdef class Lifecycle:
     cdef public bint usable
     cdef public bint closing
     cdef public bint closed

@@ -1,0 +1,160 @@
+"""The rate limit: at most so many acquires in any window of a period, in all processes together.
+
+`quorum.kinds.semaphore.Permit` has the algorithm. A permit is not held: no call releases, extends or loses it. So each
+acquire makes a lock of its own, which is forgotten when it was won.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NoReturn
+
+from ..config import timeout_of
+from ..errors import ConfigurationError, LockBusy, LockTimeout, Retryable
+from ..quorum.quorum import Quorum
+from ..votes.units import MILLISECOND, SECOND, UNBOUNDED, drift_ns
+from .lock import Shared
+
+
+def check_limit(limit: object) -> None:
+    """Check the number of permits of a rate limit.
+
+    Raises:
+        TypeError: it is not a whole number.
+        ConfigurationError: it is below 1 or above 1,000,000.
+    """
+    if isinstance(limit, bool) or not isinstance(limit, int):
+        raise TypeError(f"limit: a whole number is needed, not {type(limit).__name__}")
+    if not 1 <= limit <= 1_000_000:
+        raise ConfigurationError(f"limit: 1 to 1,000,000 are needed; got {limit}")
+
+
+def period_ms_of(period: object, quorum: Quorum) -> int:
+    """Return a period in whole milliseconds, the unit of the masters.
+
+    Raises:
+        TypeError: it is not a number.
+        ConfigurationError: it is below 10 ms or above the `max_ttl` of the guard.
+    """
+    if isinstance(period, bool) or not isinstance(period, (int, float)):
+        raise TypeError(f"period: seconds as a number are needed, not {type(period).__name__}")
+    # The comparison also refuses NaN.
+    if not 0.01 <= period < UNBOUNDED // SECOND:
+        raise ConfigurationError(f"period: a finite number of seconds, at least 0.01, is needed; got {period}")
+    if period * 1000 > quorum.max_ttl_ms:
+        raise ConfigurationError(
+            f"period: {period} s is above the {quorum.max_ttl_ms / 1000:g} s of the guard; use a shorter one, or "
+            f"guard=Guard(max_ttl={period})"
+        )
+    return math.ceil(period * 1000)
+
+
+class BaseRateLimit:
+    """The part of a rate limit that the sync and the asyncio class share.
+
+    Args:
+        shared: what all locks of the client have in common.
+        make: makes a lock; its argument `make` makes its kind for a key.
+        permit: the kind of the lock (`quorum.kinds.semaphore.Permit`).
+        limit, period: as for `rate_limit`.
+    """
+
+    def __init__(
+        self, shared: Shared[Any], make: Callable[..., Any], permit: Callable[..., Any], limit: int, period: float
+    ) -> None:
+        check_limit(limit)
+        self._shared: Shared[Any] = shared
+        self._period_ms = period_ms_of(period, shared.quorum)
+        self._limit = limit
+        self._make = make
+        self._kind = permit
+        # How long an attempt may take (see `Permit`). It grows if the masters are slower.
+        self._slack_ns = drift_ns(self._period_ms, shared.quorum.drift_factor)
+        model = self._permit()
+        self._name: str | bytes = model.name
+        self._timeout: float | None = model._timeout
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"{type(self).__name__} cannot be copied or pickled: it belongs to one client")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} of {self._limit} in {self.period:g} s>"
+
+    @property
+    def name(self) -> str | bytes:
+        """The name as you gave it."""
+        return self._name
+
+    @property
+    def limit(self) -> int:
+        """The largest number of acquires in any window of the period."""
+        return self._limit
+
+    @property
+    def period(self) -> float:
+        """The length of the window in seconds, in whole milliseconds."""
+        return self._period_ms / 1000
+
+    def _permit(self) -> Any:
+        """Make the lock of one acquire."""
+        quorum, slack_ns = self._shared.quorum, self._slack_ns
+        counted_ms = self._period_ms + -(-slack_ns // MILLISECOND)
+        # As long as a ttl must be that gives this validity: the clocks of masters may be faster than ours.
+        lives_ms = math.ceil((counted_ms + 2) / (1 - quorum.drift_factor))
+        kind = partial(self._kind, permits=self._limit, lives_ms=lives_ms, slack_ns=slack_ns)
+        lock = self._make(make=kind)
+        # A master that has forgotten its slots is kept out for this ttl and its drift. If the period is just below
+        # `max_ttl`, the slack is the drift of the period (`_longest_slack_ns`), and `max_ttl` is enough.
+        lock._ttl_ms = min(counted_ms, quorum.max_ttl_ms)
+        # A permit is neither renewed nor lost, even if the client has an `on_lost`.
+        lock._upkeep = None
+        return lock
+
+    def _until_ns(self, blocking: bool, timeout: float | None) -> int:
+        """Return until when an acquire with these arguments waits; 0 makes one attempt."""
+        seconds = self._timeout if timeout is None and blocking is True else timeout_of(timeout, blocking)
+        if seconds is None:
+            return UNBOUNDED
+        return self._shared.quorum.clock.now() + int(seconds * SECOND) if seconds else 0
+
+    def _left(self, until_ns: int) -> float:
+        """Return the timeout of the next acquire, in seconds."""
+        if until_ns >= UNBOUNDED:
+            return math.inf
+        return max(0, until_ns - self._shared.quorum.clock.now()) / SECOND
+
+    def _counts(self, lock: Any) -> bool:
+        """Return whether a permit counts that was just won. One that came too late is given back."""
+        hold = lock._hold
+        slack_ns: int = hold.kind.slack_ns
+        if hold.elapsed_ns <= slack_ns:
+            # Nothing releases it.
+            hold.free()
+            return True
+        self._shared.quorum.abandon(self._shared.driver, hold, hold.ticket)
+        self._slack_ns = max(self._slack_ns, min(2 * slack_ns, self._longest_slack_ns()))
+        return False
+
+    def _longest_slack_ns(self) -> int:
+        quorum = self._shared.quorum
+        least_ns = drift_ns(self._period_ms, quorum.drift_factor)
+        most_ms = quorum.max_ttl_ms - self._period_ms
+        return max(least_ns, min(2 * quorum.wait_ns(self._period_ms), most_ms * MILLISECOND))
+
+    def _refused(self, lock: Any) -> Retryable:
+        """Return the error of a ``with`` that got no permit; `lock` is that of its last acquire."""
+        quorum, waited = self._shared.quorum, self._timeout or 0.0
+        left_ns = max(0, lock._hold.kind.free_ns - quorum.clock.now())
+        taken = f"all {self._limit} permits of {self.period:g} s are taken"
+        taken += f", and one is free in {left_ns / SECOND:.3f} s" if left_ns else ""
+        retry_after = max(left_ns / SECOND, quorum.retry.first)
+        if not waited:
+            return LockBusy(f"{self.name!r} is busy: {taken}", name=self.name, retry_after=retry_after)
+        return LockTimeout(
+            f"{self.name!r} was not acquired within {waited:g} s: {taken}",
+            name=self.name,
+            elapsed=waited,
+            retry_after=retry_after,
+        )

@@ -1,0 +1,141 @@
+"""The table of kinds: the name of each kind of lock, its keys on the masters, its rights, and whether it needs scripts.
+
+All code that must know the kinds reads this table: the clients, reprs, `redlatch status`, errors, and the test of the
+documented rights. The class of a kind (`quorum.kinds`) says how it acquires, undoes and releases.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from redlatch.votes.commands import COUNTER
+
+
+class Storage(Enum):
+    """How a master keeps the holders of a lock; the keys are those of `Declaration.suffixes`, in order.
+
+    TOKEN   the first key holds the token
+    SLOTS   the first key is a sorted set of slots, by when each ends; the second key has the token of each slot
+    TOKENS  the first key is a sorted set of tokens, by when each ends
+    WRITER  as TOKENS, but the member "w" stands for the token in the second key
+    """
+
+    TOKEN, SLOTS, TOKENS, WRITER = range(4)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Declaration:
+    """What is known of a kind of lock without its code.
+
+    Attributes:
+        label: the word that a repr adds to the name of the lock; empty if the class says it.
+        listed: the word of `redlatch status` for its holders; empty if they are listed as those of a plain lock, or if
+            it has none.
+        plural: the word of errors about locks that need scripts.
+        suffixes: what each of its keys has behind the key of a plain lock with the same name. All suffixes begin with
+            the first one.
+        rights: the commands that its user needs beside those of a plain lock.
+        needs_scripts: whether only scripts can perform it.
+        home: the module and the class in `quorum.kinds`; empty if it is no kind of lock.
+        storage: where its holders are.
+        waiters: the command that asks for its waiters, and the suffix of their key; None if the masters know none.
+    """
+
+    label: str = ""
+    listed: str = ""
+    plural: str = ""
+    suffixes: tuple[bytes, ...] = (b"",)
+    rights: str = ""
+    needs_scripts: bool = True
+    home: str = ""
+    storage: Storage = Storage.TOKEN
+    waiters: tuple[str, bytes] | None = None
+
+    @property
+    def suffix(self) -> bytes:
+        return self.suffixes[0]
+
+    def keys_of(self, key: bytes) -> list[bytes]:
+        """Return all keys of a lock; `key` is the first one, with its suffix."""
+        return [key + suffix[len(self.suffixes[0]) :] for suffix in self.suffixes]
+
+
+PLAIN = Declaration(listed="lock", needs_scripts=False, home="plain.Plain")
+
+FENCED = Declaration(label="fenced", suffixes=(b"", COUNTER), needs_scripts=False, home="fenced.Fenced")
+
+FAIR = Declaration(
+    label="fair",
+    plural="fair locks",
+    suffixes=(b"", b"\0queue"),
+    rights="+zadd +zrem +zrange +zscore +exists +strlen",
+    home="fair.Fair",
+    # The scores are tickets, and each waiter has a key of its own. So all members count.
+    waiters=("ZCARD", b"\0queue"),
+)
+
+SEMAPHORE = Declaration(
+    listed="semaphore",
+    plural="semaphores",
+    suffixes=(b"\0slots", b"\0slots\0tokens"),
+    rights="+zadd +zrem +zcount +zscore +hset +hget +hdel",
+    home="semaphore.Slot",
+    storage=Storage.SLOTS,
+)
+
+RATE_LIMIT = Declaration(
+    listed="rate limit",
+    plural="rate limits",
+    suffixes=(b"\0rate", b"\0rate\0tokens"),
+    rights="+zadd +zrem +zcount +zscore +zrange +hset +hget +hdel",
+    home="semaphore.Permit",
+    storage=Storage.SLOTS,
+)
+
+READER = Declaration(
+    label="reader",
+    listed="readers",
+    plural="read-write locks",
+    suffixes=(b"\0rw", b"\0rw\0writer", b"\0rw\0waits"),
+    rights="+zadd +zrem +zcount +zscore +zremrangebyscore",
+    home="readwrite.Reader",
+    storage=Storage.TOKENS,
+)
+
+WRITER = Declaration(
+    label="writer",
+    listed="writer",
+    plural=READER.plural,
+    suffixes=READER.suffixes,
+    rights=READER.rights,
+    home="readwrite.Writer",
+    storage=Storage.WRITER,
+    waiters=("ZRANGE", b"\0rw\0waits"),
+)
+
+CONDITION = Declaration(
+    plural="conditions",
+    suffixes=(b"\0cond", b"\0cond\0calls"),
+    rights="+zadd +zrem +zrange +zscore +zremrangebyscore +strlen",
+)
+
+LATCH = Declaration(
+    plural="latches",
+    suffixes=(b"\0latch", b"\0latch\0open"),
+    rights="+zadd +zrem +zrange +zscore +zcard +strlen",
+)
+
+ALL = (PLAIN, FENCED, FAIR, SEMAPHORE, RATE_LIMIT, READER, WRITER, CONDITION, LATCH)
+
+# The kinds that `redlatch status` lists, by its words.
+LISTED = {each.listed: each for each in ALL if each.listed}
+
+
+def in_words(words: list[str]) -> str:
+    """Return a list as a text: "a, b and c"."""
+    return " and ".join([", ".join(words[:-1]), *words[-1:]] if words[1:] else words)
+
+
+# The families of locks that only scripts can perform, for errors.
+FAMILY = in_words(list(dict.fromkeys([each.plural for each in ALL if each.needs_scripts])))
