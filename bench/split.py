@@ -18,12 +18,13 @@ from typing import Any
 
 from bench.contender import Contender, contender
 from bench.order import Answer, Order, cpu_seconds, percentiles
+from redlatch.options import ClientOptions
 from redlatch.quorum.acquire import acquire
 from redlatch.quorum.claim import HELD
 from redlatch.quorum.effects import Effect, Pause, Send, Steps
 from redlatch.quorum.hold import Hold
 from redlatch.quorum.kinds.plain import PLAIN
-from redlatch.quorum.policy import Fences, Retry
+from redlatch.quorum.policy import Fences
 from redlatch.quorum.quorum import Quorum
 from redlatch.quorum.tokens import Tokens
 from redlatch.quorum.waiting.first_master import FirstMaster
@@ -90,9 +91,7 @@ class Rival:
         self.hold = Hold("hot", KEY, PLAIN)
         self.quorum = Quorum(
             masters=tuple(f"master-{index}" for index in range(MASTERS)),
-            drift_factor=0.01,
-            attempt_ns=None,
-            retry=Retry(),
+            options=ClientOptions("", guard=None),
             clock=world,
             random=world.chance.random,
             tokens=Tokens(lambda: [world.chance.randbytes(16)]),

@@ -33,7 +33,7 @@ from redlatch import (
 from redlatch.drivers import connections, lifetime
 from redlatch.locks.lock import BaseLock
 from redlatch.locks.reentrant import BaseRLock
-from redlatch.locks.scope import LossScope
+from redlatch.locks.with_statement import LossScope
 from redlatch.quorum.upkeep_schedule import UpkeepSchedule
 from redlatch.testing import embedded
 

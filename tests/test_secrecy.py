@@ -9,7 +9,7 @@ import pytest
 from support.secrecy import Scanner
 
 from redlatch import Client, LockError, QuorumUnavailable
-from redlatch.locks import identity
+from redlatch.locks import factory
 
 TOKEN = "0123456789abcdef" * 2
 
@@ -68,4 +68,4 @@ def test_tokens_are_known_as_they_are_drawn(secrecy: Scanner, url: str, name: st
         secrecy.look(lock.token.decode(), "this test")
     assert secrecy.leaks.pop().startswith("this test")
     assert secrecy.read > before
-    assert identity.draw_tokens.__name__ == "drawing"
+    assert factory.draw_tokens.__name__ == "drawing"

@@ -18,7 +18,7 @@ from support.masters import Farm, Keys
 from support.proxy import Proxy
 
 from redlatch import AlreadyHeld, Client, ClientClosed, LockBusy, LockTimeout, NotOwned, impl
-from redlatch.locks import identity
+from redlatch.locks import factory
 
 LONG = 60.0
 # The number of threads, which is more than are woken at once.
@@ -196,7 +196,7 @@ def test_close_while_masters_are_silent_ends_every_call(
 def test_a_call_that_begins_while_another_thread_closes_ends_at_once(
     implementation: impl.Implementation, three: list[str], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = identity.draw_tokens
+    real = factory.draw_tokens
     closing: list[Future[Any]] = []
 
     def draw_tokens() -> list[bytes]:
@@ -205,7 +205,7 @@ def test_a_call_that_begins_while_another_thread_closes_ends_at_once(
         closing[0].result(PATIENCE)
         return real()
 
-    monkeypatch.setattr(identity, "draw_tokens", draw_tokens)
+    monkeypatch.setattr(factory, "draw_tokens", draw_tokens)
     client = Client(three, attempt_timeout=PATIENCE)
     client.connect()
     began = time.monotonic()

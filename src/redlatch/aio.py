@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Self, Unpack
 
 from . import impl
-from .config import closing_of, seconds_of
-from .guard.settings import DEFAULT_GUARD, Guard
+from .config import check_count, closing_of, distinct, seconds_of
 from .holder import Holder
 from .locks.batch import Batch, resend_release
 from .locks.connecting import ALL, check_connected
 from .locks.decorate import AnyFunction, async_locking
 from .locks.driver import TaskDriver
 from .locks.factory import BaseClient
-from .locks.options import (
-    AsyncOptions,
-    AsyncPlainOptions,
-    Masters,
-    Wakeups,
-    check_permits,
-    distinct,
-    spelled_out,
-)
 from .locks.owner import running_task
 from .locks.rate_limit import BaseRateLimit
 from .locks.readwrite import RWLock
@@ -33,9 +23,8 @@ from .locks.task_condition import AsyncCondition
 from .locks.task_latch import AsyncLatch
 from .locks.task_lock import TaskLock
 from .locks.task_multi import AsyncMultiLock
-from .quorum.policy import Handoff, Retry
+from .options import AsyncClientOptions, AsyncLockOptions, AsyncPlainOptions, spelled_out, takes
 from .votes.kinds import RATE_LIMIT, SEMAPHORE
-from .wire.dial.scripting import Scripts
 
 # At run time `impl` provides the build.
 if TYPE_CHECKING:
@@ -246,52 +235,9 @@ class AsyncClient(BaseClient):
 
     _driver: TaskDriver
 
-    def __init__(
-        self,
-        masters: Masters,
-        *,
-        ttl: float = 10.0,
-        timeout: float | None = None,
-        patience: float = 0.0,
-        prefix: str | bytes = "",
-        drift_factor: float = 0.01,
-        attempt_timeout: float | None = None,
-        retry: Retry | None = None,
-        wait_release: bool = True,
-        on_lost: Callable[[AsyncLock, str], Awaitable[object] | None] | None = None,
-        wakeups: Wakeups = "auto",
-        handoff: Handoff | None = None,
-        max_waiters: int | None = None,
-        refuse_late: bool = False,
-        guard: Guard | None = DEFAULT_GUARD,
-        next: Masters | None = None,
-        owner: str | None = None,
-        scripts: Scripts = "auto",
-        heartbeat: float | None = None,
-    ) -> None:
-        super().__init__(
-            "aio",
-            masters,
-            ttl,
-            prefix,
-            drift_factor,
-            attempt_timeout,
-            retry,
-            wait_release,
-            on_lost,
-            wakeups,
-            handoff,
-            max_waiters,
-            refuse_late,
-            guard,
-            next,
-            owner,
-            scripts,
-            timeout=timeout,
-            patience=patience,
-            heartbeat=heartbeat,
-        )
-        self._driver.stands_for(self._shared)
+    @takes(AsyncClientOptions)
+    def __init__(self, options: AsyncClientOptions) -> None:
+        self._open(options)
 
     @spelled_out(AsyncPlainOptions)
     def lock(self, name: str | bytes, ttl: float | None = None, **options: Unpack[AsyncPlainOptions]) -> AsyncLock:
@@ -347,8 +293,8 @@ class AsyncClient(BaseClient):
         """
         return AsyncRLock(partial(self._new, AsyncLock, name, ttl, options))
 
-    @spelled_out(AsyncOptions)
-    def fair_lock(self, name: str | bytes, ttl: float | None = None, **options: Unpack[AsyncOptions]) -> AsyncLock:
+    @spelled_out(AsyncLockOptions)
+    def fair_lock(self, name: str | bytes, ttl: float | None = None, **options: Unpack[AsyncLockOptions]) -> AsyncLock:
         """Make a lock that serves the waiters of all processes in the order in which they came.
 
         Args:
@@ -361,9 +307,9 @@ class AsyncClient(BaseClient):
         """
         return self._new(AsyncLock, name, ttl, dict(options, fair=True))
 
-    @spelled_out(AsyncOptions)
+    @spelled_out(AsyncLockOptions)
     def rw_lock(
-        self, name: str | bytes, ttl: float | None = None, **options: Unpack[AsyncOptions]
+        self, name: str | bytes, ttl: float | None = None, **options: Unpack[AsyncLockOptions]
     ) -> RWLock[AsyncLock]:
         """Make a lock for many readers or one writer; `read()` and `write()` make a lock for each holder.
 
@@ -382,9 +328,9 @@ class AsyncClient(BaseClient):
         self._need_scripts()
         return RWLock(partial(self._new, AsyncLock, name, ttl, options), self._kind_of, running_task)
 
-    @spelled_out(AsyncOptions)
+    @spelled_out(AsyncLockOptions)
     def semaphore(
-        self, name: str | bytes, permits: int, ttl: float | None = None, **options: Unpack[AsyncOptions]
+        self, name: str | bytes, permits: int, ttl: float | None = None, **options: Unpack[AsyncLockOptions]
     ) -> AsyncSemaphore:
         """Make a semaphore: a lock with several permits, one for each holder. One object is one holder.
 
@@ -397,7 +343,7 @@ class AsyncClient(BaseClient):
         Raises:
             ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
-        check_permits(permits)
+        check_count("permits", permits, 1_000_000)
         make = partial(self._kind_of[SEMAPHORE], permits=permits)
         return self._new(AsyncSemaphore, name, ttl, options, SEMAPHORE, make)
 

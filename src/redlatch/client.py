@@ -9,23 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, Self, Unpack
 
 from . import impl
-from .config import closing_of, seconds_of
-from .guard.settings import DEFAULT_GUARD, Guard
+from .config import check_count, closing_of, distinct, seconds_of
 from .holder import Holder
 from .locks.batch import Batch, resend_release
 from .locks.connecting import ALL, check_connected
 from .locks.decorate import AnyFunction, locking
 from .locks.driver import ThreadDriver
 from .locks.factory import BaseClient
-from .locks.options import (
-    Masters,
-    Options,
-    PlainOptions,
-    Wakeups,
-    check_permits,
-    distinct,
-    spelled_out,
-)
 from .locks.owner import of_threads
 from .locks.rate_limit import BaseRateLimit
 from .locks.readwrite import RWLock
@@ -34,9 +24,8 @@ from .locks.thread_condition import Condition
 from .locks.thread_latch import Latch
 from .locks.thread_lock import ThreadLock
 from .locks.thread_multi import MultiLock
-from .quorum.policy import Handoff, Retry
+from .options import ClientOptions, LockOptions, PlainOptions, spelled_out, takes
 from .votes.kinds import RATE_LIMIT, SEMAPHORE
-from .wire.dial.scripting import Scripts
 
 # At run time `impl` provides the build.
 if TYPE_CHECKING:
@@ -250,54 +239,9 @@ class Client(BaseClient):
 
     _driver: ThreadDriver
 
-    def __init__(
-        self,
-        masters: Masters,
-        *,
-        ttl: float = 10.0,
-        timeout: float | None = None,
-        patience: float = 0.0,
-        prefix: str | bytes = "",
-        drift_factor: float = 0.01,
-        attempt_timeout: float | None = None,
-        retry: Retry | None = None,
-        wait_release: bool = True,
-        on_lost: Callable[[Lock, str], None] | None = None,
-        wakeups: Wakeups = "auto",
-        handoff: Handoff | None = None,
-        max_waiters: int | None = None,
-        refuse_late: bool = False,
-        guard: Guard | None = DEFAULT_GUARD,
-        next: Masters | None = None,
-        owner: str | None = None,
-        scripts: Scripts = "auto",
-        heartbeat: float | None = None,
-        gil_patience: float | None = None,
-    ) -> None:
-        keeps_gil = seconds_of("gil_patience", gil_patience)
-        super().__init__(
-            "threads",
-            masters,
-            ttl,
-            prefix,
-            drift_factor,
-            attempt_timeout,
-            retry,
-            wait_release,
-            on_lost,
-            wakeups,
-            handoff,
-            max_waiters,
-            refuse_late,
-            guard,
-            next,
-            owner,
-            scripts,
-            timeout=timeout,
-            patience=patience,
-            heartbeat=heartbeat,
-            gil_patience_ns=-1 if keeps_gil is None else int(keeps_gil * 1e9),
-        )
+    @takes(ClientOptions)
+    def __init__(self, options: ClientOptions) -> None:
+        self._open(options)
 
     @spelled_out(PlainOptions)
     def lock(self, name: str | bytes, ttl: float | None = None, **options: Unpack[PlainOptions]) -> Lock:
@@ -351,8 +295,8 @@ class Client(BaseClient):
         """
         return RLock(partial(self._new, Lock, name, ttl, options))
 
-    @spelled_out(Options)
-    def fair_lock(self, name: str | bytes, ttl: float | None = None, **options: Unpack[Options]) -> Lock:
+    @spelled_out(LockOptions)
+    def fair_lock(self, name: str | bytes, ttl: float | None = None, **options: Unpack[LockOptions]) -> Lock:
         """Make a lock that serves the waiters of all processes in the order in which they came.
 
         Args:
@@ -365,8 +309,8 @@ class Client(BaseClient):
         """
         return self._new(Lock, name, ttl, dict(options, fair=True))
 
-    @spelled_out(Options)
-    def rw_lock(self, name: str | bytes, ttl: float | None = None, **options: Unpack[Options]) -> RWLock[Lock]:
+    @spelled_out(LockOptions)
+    def rw_lock(self, name: str | bytes, ttl: float | None = None, **options: Unpack[LockOptions]) -> RWLock[Lock]:
         """Make a lock for many readers or one writer; `read()` and `write()` make a lock for each holder.
 
         A waiting writer keeps new readers out. A thread may read again inside its own read, even while a writer
@@ -384,9 +328,9 @@ class Client(BaseClient):
         self._need_scripts()
         return RWLock(partial(self._new, Lock, name, ttl, options), self._kind_of, of_threads())
 
-    @spelled_out(Options)
+    @spelled_out(LockOptions)
     def semaphore(
-        self, name: str | bytes, permits: int, ttl: float | None = None, **options: Unpack[Options]
+        self, name: str | bytes, permits: int, ttl: float | None = None, **options: Unpack[LockOptions]
     ) -> Semaphore:
         """Make a semaphore: a lock with several permits, one for each holder. One object is one holder.
 
@@ -399,7 +343,7 @@ class Client(BaseClient):
         Raises:
             ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
-        check_permits(permits)
+        check_count("permits", permits, 1_000_000)
         make = partial(self._kind_of[SEMAPHORE], permits=permits)
         return self._new(Semaphore, name, ttl, options, SEMAPHORE, make)
 

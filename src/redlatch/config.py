@@ -1,15 +1,21 @@
-"""Checks of arguments: ttls, timeouts and other times.
+"""Checks of arguments: ttls, timeouts and other times, types, and the names of several locks.
 
 Each raises TypeError for a value of a wrong type, and ConfigurationError for one that cannot work, such as NaN.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from .errors import ConfigurationError
 
 # A hundred years. The sum of two such times, in nanoseconds, still fits into 63 bits.
 MAX_TTL_MS = 100 * 365 * 86_400_000
 MAX_SECONDS = MAX_TTL_MS // 1000
+
+# What is needed for an argument that is on or off.
+SWITCH = "True or False"
 
 
 def ttl_ms_of(ttl: object, drift_factor: float, max_ttl_ms: int = MAX_TTL_MS) -> int:
@@ -91,9 +97,61 @@ def patience_ns_of(patience: object) -> int:
     return int((MAX_SECONDS if seconds is None else seconds) * 1_000_000_000)
 
 
-def heartbeat_of(heartbeat: object) -> float:
-    """Return the seconds without running after which a client stops renewing; 0.0 sets no limit."""
+def heartbeat_ns_of(heartbeat: object) -> int:
+    """Return the time without running after which a client stops renewing, in nanoseconds; 0 sets no limit."""
     seconds = seconds_of("heartbeat", heartbeat)
     if seconds is not None and seconds < 0.001:
         raise ConfigurationError(f"heartbeat: seconds of at least 0.001, or None, are needed; got {heartbeat}")
-    return seconds or 0.0
+    return int((seconds or 0.0) * 1_000_000_000)
+
+
+def check_type(what: str, value: object, kinds: type | tuple[type, ...], needed: str) -> None:
+    """Refuse an argument of another type. True and False are no numbers."""
+    if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
+        raise TypeError(f"{what}: {needed} is needed, not {type(value).__name__}")
+
+
+def check_count(what: str, count: int, most: int) -> None:
+    """Refuse an argument that is not a whole number from 1 to `most`."""
+    check_type(what, count, int, "a whole number")
+    if not 1 <= count <= most:
+        raise ConfigurationError(f"{what}: 1 to {most:,} are needed; got {count}")
+
+
+def several(what: str, given: object, drawn: list[Any] | None = None) -> list[Any]:
+    """Return the elements of an iterable as a list.
+
+    Args:
+        what: the name of the argument, for errors.
+        given: the iterable.
+        drawn: the list to put the elements into; None makes a new list. After an interrupt it contains the elements
+            that were read until then.
+
+    Raises:
+        TypeError: the argument is not an iterable, or is one str or bytes.
+    """
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise TypeError(f"{what}: an iterable of {what} is needed, not {type(given).__name__}")
+    found = [] if drawn is None else drawn
+    found.extend(given)
+    return found
+
+
+def distinct(names: object) -> list[Any]:
+    """Return the names without duplicates, in the order in which every client asks for them.
+
+    Args:
+        names: an iterable of str or bytes.
+
+    Raises:
+        ConfigurationError: there are no names.
+        TypeError: the argument is one str or bytes, or not an iterable, or an element is neither str nor bytes.
+    """
+    listed = several("names", names)
+    for name in listed:
+        if not isinstance(name, (str, bytes)):
+            raise TypeError(f"names: each must be str or bytes, not {type(name).__name__}")
+    if not listed:
+        raise ConfigurationError("names: at least one is needed")
+    by_key = {name.encode(errors="surrogatepass") if isinstance(name, str) else name: name for name in reversed(listed)}
+    return [by_key[key] for key in sorted(by_key)]

@@ -26,7 +26,7 @@ from .aio import AsyncClient, AsyncLock
 from .config import seconds_of
 from .errors import ClientClosed, ConfigurationError, LockBusy, LockError, LockLost, QuorumUnavailable, Retryable
 from .locks.decorate import check_template, fields_of
-from .locks.options import AsyncPlainOptions, Masters
+from .options import AsyncPlainOptions, Masters
 
 __all__ = ["STATE", "RequestLock", "client_of", "lifespan", "lock"]
 

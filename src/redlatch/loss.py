@@ -1,8 +1,19 @@
-"""The reasons for the loss of a lock, as `on_lost` and `LockLost.reason` have them, each with its text."""
+"""The reasons for the loss of a lock, each with its text, and the calls of `on_lost`."""
 
 from __future__ import annotations
 
+import asyncio
 import enum
+import inspect
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+logger = logging.getLogger("redlatch")
+
+# A loop keeps only weak references to its tasks.
+_running: set[asyncio.Future[Any]] = set()
 
 
 class LossKind(enum.Enum):
@@ -89,3 +100,64 @@ def stalled(seconds: float) -> Loss:
     """Return the loss of a lock whose process had not run for this time."""
     text = f"its process, or event loop, had not run for {seconds:.1f} s, so it was not renewed any more"
     return Loss(LossKind.HEARTBEAT, text)
+
+
+OnLost = Callable[[Any, Loss], object]
+
+
+def on_lost_of(on_lost: OnLost | None, awaits: bool) -> OnLost | None:
+    """Return what to call for a lost lock, with the lock and the reason; None for nothing.
+
+    Args:
+        on_lost: the user's function.
+        awaits: whether the client is one for asyncio: then the event loop awaits what the function returns.
+
+    Raises:
+        TypeError: its body would never run.
+    """
+    if on_lost is None:
+        return None
+    if not callable(on_lost):
+        raise TypeError(f"on_lost: a callable or None is needed, not {type(on_lost).__name__}")
+    inner: Any = on_lost
+    while isinstance(inner, partial):
+        inner = inner.func
+    for function in (inner, type(inner).__call__):
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError("on_lost: a generator function would never run; give a function without yield")
+        if inspect.iscoroutinefunction(function) and not awaits:
+            raise TypeError(
+                "on_lost: a client for threads cannot await a coroutine function; "
+                "give a plain function, or use AsyncClient"
+            )
+    return partial(_call, on_lost, awaits)
+
+
+def _call(on_lost: OnLost, awaits: bool, lock: Any, reason: Loss) -> None:
+    """Call a function for a lost lock.
+
+    Raises:
+        BaseException: the function raised it.
+        TypeError, RuntimeError: it has returned an awaitable, which nobody can await here.
+    """
+    made = on_lost(lock, reason)
+    if not inspect.isawaitable(made):
+        return
+    try:
+        if not awaits:
+            raise TypeError("on_lost has returned an awaitable, which a client for threads cannot await")
+        loop = asyncio.get_running_loop()
+    except BaseException:
+        if inspect.iscoroutine(made):
+            made.close()
+        raise
+    task = asyncio.ensure_future(made, loop=loop)
+    _running.add(task)
+    task.add_done_callback(partial(_end, lock.name, reason))
+
+
+def _end(name: str | bytes, reason: Loss, task: asyncio.Future[Any]) -> None:
+    """Log the exception of an `on_lost` that was awaited."""
+    _running.discard(task)
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.error("on_lost failed for lock %r, which was lost: %s", name, reason, exc_info=error)

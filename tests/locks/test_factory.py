@@ -6,12 +6,15 @@ import copy
 import inspect
 import math
 import pickle
+import time
 from typing import Any
 from unittest.mock import create_autospec
 
 import pytest
 
 from redlatch import AsyncClient, Client, ConfigurationError, impl
+from redlatch.locks.factory import draw_tokens, label_of_now
+from redlatch.votes.label import owner_of
 
 URL = "redis://localhost:6379"
 
@@ -136,3 +139,16 @@ def test_a_ttl_that_was_accepted_before_is_still_checked_for_another_value(clien
 def test_a_client_cannot_be_copied(client: Any, clone: Any) -> None:
     with pytest.raises(TypeError, match="one per process"):
         clone(client)
+
+
+def test_tokens_are_random_and_never_repeat() -> None:
+    tokens = [*draw_tokens(), *draw_tokens()]
+    assert len(set(tokens)) == len(tokens) == 200
+    assert all(len(token) == 32 and bytes.fromhex(token.decode()) for token in tokens)
+
+
+def test_the_label_of_now_has_the_second_and_the_owner() -> None:
+    before = int(time.time())
+    owner, second = owner_of(draw_tokens()[0] + label_of_now("web-1"))
+    assert owner == "web-1"
+    assert before <= second <= time.time()

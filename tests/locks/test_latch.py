@@ -11,7 +11,6 @@ import pytest
 
 import redlatch
 from redlatch import ConfigurationError, impl
-from redlatch.locks.latch import check_count
 
 
 @pytest.fixture(params=[redlatch.Client, redlatch.AsyncClient])
@@ -33,13 +32,13 @@ def test_a_latch_cannot_be_copied(client: Any, how: Callable[[Any], Any]) -> Non
 
 
 @pytest.mark.parametrize("count", [1, 10_000])
-def test_counts_from_1_to_10_000_are_accepted(count: int) -> None:
-    check_count(count)
+def test_counts_from_1_to_10_000_are_accepted(client: Any, count: int) -> None:
+    assert client.latch("n", count).count == count
 
 
 @pytest.mark.parametrize(
     ("count", "error"), [(0, ConfigurationError), (10_001, ConfigurationError), (True, TypeError), (1.0, TypeError)]
 )
-def test_other_counts_are_refused(count: Any, error: type[Exception]) -> None:
+def test_other_counts_are_refused(client: Any, count: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match=r"^count: "):
-        check_count(count)
+        client.latch("n", count)

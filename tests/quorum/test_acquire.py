@@ -330,7 +330,7 @@ def ride(play: Play, votes: Iterator[Votes], give_up_ns: int | None) -> bool:
 @pytest.fixture
 def patient(implementation: impl.Implementation) -> Play:
     """A play whose client has a patience of two seconds."""
-    return Play(3, build=implementation, patience_ns=2 * SECOND)
+    return Play(3, build=implementation, patience=2)
 
 
 @pytest.mark.parametrize("votes", ["!!!", "y!!", "n!!"])

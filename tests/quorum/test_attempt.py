@@ -131,7 +131,7 @@ def fail(play: Play, attempt: Any) -> None:
 
 def test_a_refusal_of_the_first_master_ends_the_outage(implementation: impl.Implementation) -> None:
     """The next outage is ridden out anew, although the others were not asked in between."""
-    play = Play(masters=3, build=implementation, patience_ns=2 * SECOND)
+    play = Play(masters=3, build=implementation, patience=2)
     attempt = attempt_of(play)
     assert play.queues.become_head(play.hold, BEGINNING)
     fail(play, attempt)
@@ -154,7 +154,7 @@ def test_a_refusal_of_the_first_master_ends_the_outage(implementation: impl.Impl
 
 @pytest.mark.parametrize(("refusals", "over"), [(1, False), (2, True)])
 def test_no_patience_is_lost_on_a_missing_right(implementation: impl.Implementation, refusals: int, over: bool) -> None:
-    play = Play(masters=3, build=implementation, patience_ns=2 * SECOND)
+    play = Play(masters=3, build=implementation, patience=2)
     attempt = attempt_of(play)
     for _ in range(2):
         ballot = attempt.begin(play.now)

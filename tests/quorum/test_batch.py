@@ -151,7 +151,7 @@ def ride_all(play: Play, holds: list[Any], votes: Iterator[Votes], give_up_ns: i
 @pytest.fixture
 def patient(implementation: impl.Implementation) -> Play:
     """A play whose client has a patience of two seconds."""
-    return Play(3, build=implementation, patience_ns=2 * SECOND)
+    return Play(3, build=implementation, patience=2)
 
 
 def test_acquire_all_rides_out_a_lost_quorum_and_holds_nothing_meanwhile(patient: Play) -> None:

@@ -10,6 +10,7 @@ from support.scripted_votes import BEGINNING, KEY, NAME, SECOND, VALIDITY, Play,
 
 from redlatch import impl
 from redlatch.errors import LockLost, NotOwned, QuorumUnavailable
+from redlatch.options import ClientOptions
 
 # --- release -----------------------------------------------------------------------------------------
 
@@ -41,11 +42,14 @@ def test_only_one_of_two_concurrent_releases_continues(held: Play) -> None:
             next(others[0])
         return held.now
 
-    rest = {
-        each: getattr(held.quorum, each)
-        for each in ("masters", "drift_factor", "attempt_ns", "retry", "tokens", "fences")
-    }
-    quorum = type(held.quorum)(clock=clock_of(held.build, clock), random=lambda: 0.5, **rest)
+    quorum = type(held.quorum)(
+        masters=held.quorum.masters,
+        options=ClientOptions("", guard=None),
+        clock=clock_of(held.build, clock),
+        random=lambda: 0.5,
+        tokens=held.quorum.tokens,
+        fences=held.quorum.fences,
+    )
     with pytest.raises(NotOwned):
         next(held.releasing(quorum, held.hold, SECOND))
 

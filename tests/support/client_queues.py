@@ -5,7 +5,8 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from redlatch import impl
+from redlatch import Handoff, impl
+from redlatch.options import ClientOptions
 
 from .scripted_votes import BEGINNING, KEY, NAME, SECOND, VALIDITY, Play
 
@@ -33,20 +34,16 @@ class World:
         return self.quorum.queues
 
     def quorum_of(self, build: impl.Implementation, masters: tuple[str, ...], **options: Any) -> Any:
-        quorums = build.module("quorum.quorum")
-        if "tenure" in options or "count" in options:
-            kinds = [option for option in ("tenure", "count") if option in options]
-            options["handoff"] = quorums.Handoff(**{option: options.pop(option) for option in kinds})
+        handoff = {option: options.pop(option) for option in ("tenure", "count") if option in options}
+        trusts = options.pop("trust_local_holder", True)
         return build.module("quorum.calls").Calls(
             masters=masters,
-            drift_factor=0.01,
-            attempt_ns=None,
-            retry=quorums.Retry(),
+            options=ClientOptions("", guard=None, handoff=Handoff(**handoff), **options),
             clock=self.play.quorum.clock,
             random=lambda: 0.5,
             tokens=self.play.quorum.tokens,
             fences=self.play.quorum.fences,
-            **options,
+            trust_local_holder=trusts,
         )
 
     def hold(self, key: bytes = KEY) -> Any:

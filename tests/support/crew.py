@@ -13,6 +13,7 @@ from redlatch.drivers.background import BackgroundThread
 from redlatch.drivers.closing import Closing
 from redlatch.drivers.connections import Connections
 from redlatch.drivers.held_locks import HeldLocks
+from redlatch.options import ClientOptions
 from redlatch.quorum.upkeep_schedule import UpkeepSchedule
 from redlatch.wire.dial.connect import dial
 
@@ -37,9 +38,7 @@ class Crew:
         self.play = Play(1, build=build)
         self.quorum = build.module("quorum.calls").Calls(
             masters=self.play.quorum.masters,
-            drift_factor=0.01,
-            attempt_ns=None,
-            retry=self.play.quorum.retry,
+            options=ClientOptions("", guard=None),
             clock=self.clock,
             random=self.play.quorum.random,
             tokens=self.play.quorum.tokens,

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from redlatch import impl
+from redlatch.options import ClientOptions
 
 MS = 1_000_000
 SECOND = 1000 * MS
@@ -45,7 +46,7 @@ class Play:
     """One holder, N masters and their environment, with the effects in their order."""
 
     def __init__(
-        self, masters: int = 5, chance: float = 0.5, build: impl.Implementation | None = None, patience_ns: int = 0
+        self, masters: int = 5, chance: float = 0.5, build: impl.Implementation | None = None, patience: float = 0
     ) -> None:
         self.build = build = build or impl.current
         self.extending = build.module("quorum.extend").extend
@@ -71,14 +72,11 @@ class Play:
         self.rest = ""
         self.quorum = build.module("quorum.calls").Calls(
             masters=tuple(f"master-{index}:6379" for index in range(masters)),
-            drift_factor=0.01,
-            attempt_ns=None,
-            retry=quorums.Retry(),
+            options=ClientOptions("", guard=None, patience=patience),
             clock=clock_of(build, lambda: self.now),
             random=lambda: self.chance,
             tokens=build.module("quorum.tokens").Tokens(lambda: [next(self.tokens)]),
             fences=quorums.Fences(lambda: 1000),
-            patience_ns=patience_ns,
         )
         self.plain = build.module("quorum.kinds.plain").PLAIN
         self.hold = self.holds.Hold(NAME, KEY, self.plain)

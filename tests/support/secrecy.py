@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from redlatch import LockError
-from redlatch.locks import identity
+from redlatch.locks import factory
 
 PASSWORD = re.compile("s3cr", re.IGNORECASE)
 DIGITS = re.compile(r"[0-9a-f]{16,}")
@@ -85,14 +85,14 @@ def _watching(init: Callable[..., None], scanner: Scanner) -> Callable[..., None
 def scanning() -> Iterator[Scanner]:
     """Search all log records and errors while the context lasts."""
     scanner = Scanner()
-    draw, init = identity.draw_tokens, LockError.__init__
+    draw, init = factory.draw_tokens, LockError.__init__
 
     def drawing() -> list[bytes]:
         drawn = draw()
         scanner.know(drawn)
         return drawn
 
-    identity.draw_tokens = drawing
+    factory.draw_tokens = drawing
     LockError.__init__ = _watching(init, scanner)  # type: ignore[method-assign]
     logger = logging.getLogger("redlatch")
     level = logger.level
@@ -103,5 +103,5 @@ def scanning() -> Iterator[Scanner]:
     finally:
         logging.getLogger().removeHandler(scanner)
         logger.setLevel(level)
-        identity.draw_tokens = draw
+        factory.draw_tokens = draw
         LockError.__init__ = init  # type: ignore[method-assign]

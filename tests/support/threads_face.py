@@ -59,22 +59,6 @@ TEXTS = {
     Raises:""",
         ),
         (
-            "on_lost: Callable[[AsyncLock, str], Awaitable[object] | None] | None = None,",
-            "on_lost: Callable[[Lock, str], None] | None = None,",
-        ),
-        (
-            'heartbeat: float | None = None, ) -> None: super().__init__( "aio",',
-            """heartbeat: float | None = None, gil_patience: float | None = None,
-    ) -> None:
-        keeps_gil = seconds_of("gil_patience", gil_patience)
-        super().__init__( "threads",""",
-        ),
-        (
-            "heartbeat=heartbeat, ) self._driver.stands_for(self._shared)",
-            """heartbeat=heartbeat, gil_patience_ns=-1 if keeps_gil is None else int(keeps_gil * 1e9),
-        )""",
-        ),
-        (
             """called with the lock and the reason, in the event loop, when the lock is lost. It may be a
                 coroutine function. Default: the `on_lost` of the client.
             cancel_on_loss: whether a loss of the lock cancels the body of the ``async with``, which then raises
@@ -86,17 +70,12 @@ TEXTS = {
     "sql/aio.py": [
         ("import asyncio", "import time"),
         ("from redlatch import aio", "from redlatch import client"),
-        ("from redlatch.aio import", "from redlatch.client import"),
         ("(OnDatabase, aio.AsyncClient)", "(OnDatabase, client.Client)"),
         (
-            "on_lost: Callable[[AsyncLock, str], Awaitable[object] | None] | None = None,",
-            "on_lost: Callable[[Lock, str], None] | None = None,",
-        ),
-        (
-            "heartbeat=heartbeat, )",
-            """heartbeat=heartbeat,
-            # The replies come from a thread of this process, which needs the GIL.
-            gil_patience=0.0, )""",
+            'scripts: Scripts = field(default="auto", init=False)',
+            """scripts: Scripts = field(default="auto", init=False)
+    # The replies come from a thread of this process, which needs the GIL.
+    gil_patience: float | None = field(default=0.0, init=False)""",
         ),
         (
             "await asyncio.to_thread(make_table, self._database, self._settings)",

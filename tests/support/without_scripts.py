@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from redlatch.locks import factory
+from redlatch import options
 from redlatch.locks.factory import BaseClient
 from redlatch.testing import embedded
 from redlatch.wire.dial.scripting import Scripts, scripts_of
@@ -45,7 +45,7 @@ def use_transactions() -> None:
         if self._scripts == "watch":
             pytest.skip("this lock needs scripts")
 
-    factory.scripts_of = chosen  # type: ignore[attr-defined]
+    options.scripts_of = chosen  # type: ignore[attr-defined]
     BaseClient._need_scripts = skip  # type: ignore[method-assign]
 
 

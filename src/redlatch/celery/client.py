@@ -18,6 +18,7 @@ from ..client import Client, Lock
 from ..errors import ConfigurationError, LockLost, NotOwned, QuorumUnavailable
 from ..guard.settings import Guard
 from ..masters.master import Master
+from ..options import Options
 from ..votes.commands import pack
 from ..votes.key import key_as_it_is
 from ..votes.kinds import PLAIN
@@ -39,9 +40,9 @@ BROKERS = ("redis://", "rediss://", "valkey://", "valkeys://", "unix://")
 class TaskClient(Client):
     """A client for locks that are passed from one process to another."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def _open(self, options: Options) -> None:
         self._build = impl.for_clients()
-        super().__init__(*args, **options)
+        super()._open(options)
 
     def longest(self, seconds: float) -> float:
         """Return a ttl in seconds, at most the longest one that is allowed."""

@@ -23,6 +23,7 @@ from ..config import ttl_ms_of
 from ..locks.factory import BaseClient
 from ..loss import Loss
 from ..masters.listed import check_cluster, masters_of
+from ..options import Options
 from ..quorum.calls import Calls
 from ..quorum.claim import HELD
 from ..votes.key import key_as_it_is
@@ -80,9 +81,9 @@ class Foreign(BaseClient):
 
     settled = False
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def _open(self, options: Options) -> None:
         self._kinds = impl.for_clients().module("quorum.kinds.foreign")
-        super().__init__(*args, **options)
+        super()._open(options)
 
     def foreign(
         self,

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .. import impl
+from ..config import several
 from ..errors import ClientClosed, ConfigurationError, LockError, QuorumUnavailable
 from ..quorum.calls import Calls
 from ..quorum.claim import HELD, RELEASING, UNCONFIRMED
@@ -14,7 +15,6 @@ from ..quorum.hold import Hold
 from ..quorum.upkeep import Upkeep
 from ..votes.commands import Command
 from .lock import BaseLock, Shared
-from .options import several
 
 # At run time `impl` provides the build.
 if TYPE_CHECKING:

@@ -25,25 +25,13 @@ _FIELD = re.compile(r"([^.\[\]]+)(\.[^.\[\]]+|\[[^\]]+\])*")
 
 
 def check_template(template: object) -> None:
-    """Check that a template is a str.
-
-    Raises:
-        TypeError: the template is not a str.
-    """
     if not isinstance(template, str):
         hint = ': write @client.locked("name")' if callable(template) else ""
         raise TypeError(f"template: a str is needed, such as 'report:{{day}}', not {type(template).__name__}{hint}")
 
 
 def namer(template: str, function: Callable[..., Any]) -> Callable[..., str]:
-    """Return a function that makes the lock's name from the arguments of a call.
-
-    Args:
-        template: a format string whose fields name arguments of the function.
-        function: the function to decorate.
-
-    Returns:
-        A function that takes the arguments of a call and returns the name.
+    """Return a function that makes the lock's name from the arguments of a call of the decorated function.
 
     Raises:
         ConfigurationError: the template is malformed, or a field is not an argument of the function.
@@ -109,11 +97,7 @@ def _is(test: Callable[[Any], bool], function: Any) -> bool:
 
 
 def _refuse_others(function: Any) -> None:
-    """Refuse classes, objects that are not callable, and generator functions.
-
-    Raises:
-        TypeError: the argument is one of these.
-    """
+    """Refuse classes, objects that are not callable, and generator functions."""
     if isinstance(function, type):
         raise TypeError(f"locked: {_name_of(function)} is a class; decorate its methods, or a function that makes it")
     if not callable(function):
@@ -129,12 +113,7 @@ def _refuse_result(function: Any, result: Any, hint: str) -> None:
     """Refuse a returned awaitable or generator, and close it, so that it never runs.
 
     Args:
-        function: the decorated function.
-        result: what the function returned.
         hint: the advice to the user if the result is an awaitable.
-
-    Raises:
-        TypeError: the result is an awaitable or a generator.
     """
     if inspect.isgenerator(result) or inspect.isasyncgen(result):
         what, hint = "a generator", "use a with statement in its body"
@@ -151,11 +130,7 @@ def _refuse_result(function: Any, result: Any, hint: str) -> None:
 
 
 def _refuse_context(function: Any, result: Any) -> None:
-    """Refuse a context manager that `contextlib` made from a generator function: its body has not run yet.
-
-    Raises:
-        TypeError: the result is such a context manager.
-    """
+    """Refuse a context manager that `contextlib` made from a generator function: its body has not run yet."""
     inner = inspect.unwrap(function)
     if not (inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner)):
         return

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+import secrets
 import socket
+import time
+from binascii import hexlify
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from struct import Struct
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from .. import config, impl
@@ -16,31 +20,39 @@ from ..guard.handover import Successor, names_of
 from ..guard.marker import MARKER
 from ..guard.settings import Guard
 from ..health import Health
+from ..loss import OnLost, on_lost_of
 from ..masters.listed import masters_from_env, masters_of, refuse_namesakes
 from ..masters.master import Master
+from ..options import (
+    AsyncPlainOptions,
+    Options,
+    PlainOptions,
+    Wakeups,
+    check_group,
+    check_options,
+    owner_name,
+)
 from ..quorum.calls import Calls
 from ..quorum.hold import Hold
-from ..quorum.policy import Handoff, Retry
 from ..quorum.upkeep import Upkeep
 from ..stats import Stats, without_the_present
-from ..votes.key import prefix_of
 from ..votes.kinds import ALL, FAIR, FAMILY, FENCED, LATCH, PLAIN, Declaration
-from ..votes.units import SECOND, UNBOUNDED
+from ..votes.label import label_of
+from ..votes.units import SECOND
 from ..wire.dial import connect
 from ..wire.dial.connect import Dialler
-from ..wire.dial.scripting import scripts_of
-from . import identity
 from .batch import AnyLock
 from .latch import TTL_MS as LATCH_TTL_MS
 from .lock import Shared
-from .on_lost import OnLost, on_lost_of
-from .options import AsyncPlainOptions, PlainOptions, check_client, check_group, check_options, check_waiting, several
 
 # At run time `impl` provides the build.
 if TYPE_CHECKING:
     from .core import new_locks
 else:
     new_locks = impl.current.module("locks.core").new_locks
+
+# Cuts 100 tokens of 32 characters out of a string.
+_CUT = Struct("32s" * 100)
 
 _MakeGuard = Callable[[Callable[[int, int], None]], Admissions]
 
@@ -51,78 +63,44 @@ class BaseClient:
     # Tokens name the owner, unless it is stored beside the token.
     _labels = True
 
-    def __init__(
-        self,
-        driver: str,
-        masters: object,
-        ttl: float,
-        prefix: str | bytes,
-        drift_factor: float,
-        attempt_timeout: float | None,
-        retry: Retry | None,
-        wait_release: bool,
-        on_lost: OnLost | None,
-        wakeups: str,
-        handoff: Handoff | None,
-        max_waiters: int | None,
-        refuse_late: bool,
-        guard: Guard | None,
-        next: object = None,
-        owner: str | None = None,
-        scripts: str = "auto",
-        timeout: float | None = None,
-        patience: float = 0.0,
-        heartbeat: float | None = None,
-        **options: Any,
-    ) -> None:
-        heartbeat_ns = int(config.heartbeat_of(heartbeat) * SECOND)
-        check_client(drift_factor, retry, wait_release)
-        self._awaits = driver == "aio"
-        lost = on_lost_of(on_lost, self._awaits)
-        check_waiting(wakeups, handoff, max_waiters, refuse_late)
-        if guard is not None and not isinstance(guard, Guard):
-            raise TypeError(f"guard: a redlatch.Guard or None is needed, not {type(guard).__name__}")
-        max_ttl_ms = UNBOUNDED if guard is None else guard.max_ttl_ms
-        self._ttl_ms = config.ttl_ms_of(ttl, drift_factor, max_ttl_ms)
-        self._last_ttl: tuple[object, int] = ttl, self._ttl_ms
-        self._timeout = config.seconds_of("timeout", timeout)
-        self._prefix = prefix_of(prefix)
-        self._owner = identity.owner_name(owner)
-        # All clients on a host share the marker.
-        self._marks_as = owner or socket.gethostname()
-        self._label = partial(identity.label_of_now, owner)
-        self._scripts = scripts_of(scripts)
+    def _open(self, options: Options) -> None:
+        """Make the client; each constructor calls this."""
+        self._awaits = options.awaits
         # The options that a lock may have, by name.
         self._options: dict[str, Any] = (AsyncPlainOptions if self._awaits else PlainOptions).__annotations__
-        self._masters = self._masters_of(masters)
+        self._ttl_ms = options.ttl_ms
+        self._last_ttl: tuple[object, int] = options.ttl, options.ttl_ms
+        self._timeout = options.timeout
+        self._prefix = options.key_prefix
+        self._owner = owner_name(options.owner)
+        # All clients on a host share the marker.
+        self._marks_as = options.owner or socket.gethostname()
+        self._label = partial(label_of_now, options.owner)
+        self._scripts = options.scripts
+        self._masters = self._masters_of(options.masters)
         implementation = self._implementation()
         self._key_of: Callable[[bytes, object], bytes] = implementation.module("votes.key").key_of
         self._hold_of: type[Hold] = implementation.module("quorum.hold").Hold
         self._hold_named: Callable[[bytes, Any, Any], Hold] = implementation.module("quorum.hold").hold_on
         self._plain: Any = implementation.module("quorum.kinds.plain").PLAIN
         self._kind_of = {each: implementation.kind(each.home) for each in ALL if each.home}
-        self._quorum = self._quorum_of(
-            masters=tuple(master.address for master in self._masters),
-            drift_factor=drift_factor,
-            attempt_ns=config.attempt_ns_of(attempt_timeout),
-            retry=retry or Retry(),
-            handoff=handoff,
-            max_waiters=UNBOUNDED if max_waiters is None else max_waiters,
-            refuse_late=refuse_late,
-            max_ttl_ms=max_ttl_ms,
-            patience_ns=config.patience_ns_of(patience),
-        )
-        self._driver = self._driver_of(driver)(
+        self._quorum = self._quorum_of(masters=tuple(master.address for master in self._masters), options=options)
+        self._driver = self._driver_of("aio" if self._awaits else "threads")(
             self._masters,
             self._quorum,
-            wakeups == "auto",
+            self._wakeups(options.wakeups) == "auto",
             self._dialler,
-            self._admissions_of(self._masters, guard),
-            self._successor_of(next, guard),
-            **options,
+            self._admissions_of(self._masters, options.guard),
+            self._successor_of(options.next, options.guard),
+            **options.of_driver,
         )
-        self._driver.schedule.expect_to_run(heartbeat_ns)
-        self._shared = Shared(self._driver, self._quorum, wait_release, lost, self._no_scripts())
+        self._driver.schedule.expect_to_run(options.heartbeat_ns)
+        self._shared = Shared(self._driver, self._quorum, options.wait_release, options.on_lost, self._no_scripts())
+        if self._awaits:
+            self._driver.stands_for(self._shared)
+
+    def _wakeups(self, wakeups: Wakeups) -> Wakeups:
+        return wakeups
 
     # A client takes four things from outside: masters, connections, time and random numbers. A simulation replaces
     # them by overriding `_masters_of`, `_dialler` and `_quorum_of`. Clients in memory override `_implementation` and
@@ -131,7 +109,6 @@ class BaseClient:
     _implementation: Callable[[], impl.Implementation] = staticmethod(impl.for_clients)
 
     def _driver_of(self, name: str) -> Callable[..., Any]:
-        """Return what makes the driver: "threads" or "aio"."""
         driver: Callable[..., Any] = self._implementation().module(f"drivers.{name}").Driver
         return driver
 
@@ -141,17 +118,17 @@ class BaseClient:
     def _dialler(self) -> Callable[..., Any]:
         return partial(Dialler, connect=partial(connect.dial, scripts=self._scripts))
 
-    def _quorum_of(self, **numbers: Any) -> Calls:
-        """Make the quorum from these settings, with the machine's clocks and random numbers."""
+    def _quorum_of(self, **given: Any) -> Calls:
+        """Make the quorum of these masters and options, with the machine's clocks and random numbers."""
         calls, policy, tokens = [
             self._implementation().module(f"quorum.{name}") for name in ("calls", "policy", "tokens")
         ]
         quorum: Calls = calls.Calls(
             clock=impl.current.module("wire.engine.net").BootClock(),
             random=random.Random().random,
-            tokens=tokens.Tokens(identity.draw_tokens, self._label if self._owner and self._labels else None),
-            fences=policy.Fences(identity.wall_us),
-            **numbers,
+            tokens=tokens.Tokens(draw_tokens, self._label if self._owner and self._labels else None),
+            fences=policy.Fences(wall_us),
+            **given,
         )
         return quorum
 
@@ -233,12 +210,9 @@ class BaseClient:
     def _locks_on(
         self, kind: type[AnyLock], names: Iterable[str | bytes], ttl: float | None, group: str | None = None
     ) -> list[AnyLock | None]:
-        """Make a lock of this class on each name, as `lock` does.
-
-        The type of the list allows None, which `Batch` uses in place of a lock.
-        """
+        """Make a lock of this class on each name. The type of the list allows None, for `Batch`."""
         ttl_ms = self._ttl_ms if ttl is None else self._ttl_of(ttl)
-        given = several("names", names)
+        given = config.several("names", names)
         locks = new_locks(kind, self._shared, self._hold_named, self._prefix, given, self._plain, ttl_ms)
         for lock in locks if group is not None else ():
             self._join(group, lock)
@@ -256,9 +230,6 @@ class BaseClient:
         """Make a lock.
 
         Args:
-            lock_of: the class of the lock.
-            name: the name of the lock.
-            ttl: seconds; None takes the client's ttl.
             options: the arguments of `lock` besides name and ttl.
             declared: the kind of the lock; None makes a plain lock, or a fenced or fair one if the options say so.
             make: a function that returns the kind for a key; None calls its class with the key alone.
@@ -284,7 +255,6 @@ class BaseClient:
         return lock
 
     def _join(self, group: str | None, lock: AnyLock) -> None:
-        """Count what becomes of a lock in the figures of a group, if it has one."""
         if group is not None:
             check_group(group)
             lock._hold.figures = self._quorum.groups.named(group)
@@ -296,7 +266,6 @@ class BaseClient:
         return ""
 
     def _need_scripts(self) -> None:
-        """Refuse a lock that only scripts can perform, if the client is to use none."""
         if self._shared.no_scripts:
             raise ConfigurationError(self._shared.no_scripts)
 
@@ -308,7 +277,6 @@ class BaseClient:
         on_lost: OnLost | None = None,
         cancel_on_loss: bool = False,
     ) -> None:
-        """Set up the renewal and the loss report of a lock, if the options ask for them."""
         on_lost = on_lost_of(on_lost, self._awaits)
         seconds = config.seconds_of("max_hold", max_hold)
         if seconds is not None and not auto_renew:
@@ -326,7 +294,6 @@ class BaseClient:
         return self._hold_of(name, self._key_of(self._prefix, name) + LATCH.suffix, self._plain)
 
     def _latch_ttl(self, ttl: object) -> int:
-        """Return the ttl of a latch in milliseconds."""
         return min(LATCH_TTL_MS, self._quorum.max_ttl_ms) if ttl is None else self._ttl_of(ttl)
 
     def _timeout_of(self, timeout: object) -> float | None:
@@ -340,3 +307,22 @@ class BaseClient:
             ttl_ms = config.ttl_ms_of(ttl, self._quorum.drift_factor, self._quorum.max_ttl_ms)
             self._last_ttl = ttl, ttl_ms
         return ttl_ms
+
+
+def draw_tokens() -> list[bytes]:
+    """Return 100 tokens: 128 random bits each, from the system, in hexadecimal.
+
+    The first acquire draws the first 100. After an acquire the client cannot be used in a forked child, so two
+    processes never share tokens.
+    """
+    return list(_CUT.unpack(hexlify(secrets.token_bytes(_CUT.size // 2))))
+
+
+def label_of_now(owner: str | None) -> bytes:
+    """Return the label of the tokens of this second; the process may be a fork of the one that made the client."""
+    return label_of(owner_name(owner).encode(), wall_us() // 1_000_000)
+
+
+def wall_us() -> int:
+    """Return microseconds since 1970. Tests may freeze `time.time`, but not the clocks of masters."""
+    return time.clock_gettime_ns(time.CLOCK_REALTIME) // 1000

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from ..errors import ConfigurationError
+from ..config import check_count
 from ..quorum.hold import Hold
 from .lock import Shared
 
@@ -16,19 +16,6 @@ TTL_MS = 60_000
 
 # A client that gives a forgetful master its counts back reads them one by one, so their number is bounded.
 MOST_COUNTS = 10_000
-
-
-def check_count(count: object) -> None:
-    """Check the number of counts that open a latch.
-
-    Raises:
-        TypeError: it is not a whole number.
-        ConfigurationError: it is below 1 or above 10,000.
-    """
-    if isinstance(count, bool) or not isinstance(count, int):
-        raise TypeError(f"count: a whole number is needed, not {type(count).__name__}")
-    if not 1 <= count <= MOST_COUNTS:
-        raise ConfigurationError(f"count: 1 to {MOST_COUNTS:,} are needed; got {count}")
 
 
 class BaseLatch:
@@ -42,7 +29,7 @@ class BaseLatch:
     """
 
     def __init__(self, shared: Shared[Any], hold: Hold, count: int, ttl_ms: int) -> None:
-        check_count(count)
+        check_count("count", count, MOST_COUNTS)
         self._shared: Shared[Any] = shared
         self._hold = hold
         self._count = count

@@ -23,8 +23,7 @@ from ..quorum.outcome import loss, why_invalid
 from ..quorum.upkeep import Term, Upkeep
 from ..votes.units import SECOND
 from .driver import Driver
-from .leaving import leaves, may_leave
-from .refusal import Refusal
+from .with_statement import Refusal, leaves, may_leave
 
 # At run time `impl` provides the build.
 if TYPE_CHECKING:
@@ -280,11 +279,11 @@ class BaseLock(Core):
     _made_here: Callable[[object], bool]
 
     def _may_leave(self, ticket: object, entered: object) -> bool:
-        """Return whether the end of a ``with`` may release the claim with this ticket; see `leaving`."""
+        """Return whether the end of a ``with`` may release the claim with this ticket; see `with_statement`."""
         return may_leave(ticket, entered, self._made_here)
 
     def _leaves(self, ticket: object, entered: object) -> bool:
-        """End a ``with`` whose claim has changed; return whether it must release the lock; see `leaving`."""
+        """End a ``with`` whose claim has changed; return whether it must release the lock; see `with_statement`."""
         return leaves(self._hold, [ticket], entered, self._made_here, self.name)
 
     @property

@@ -11,9 +11,8 @@ from ..quorum.calls import Calls
 from ..quorum.claim import HELD
 from ..quorum.effects import Steps
 from .batch import Batch
-from .leaving import leaves, may_leave
 from .lock import BaseLock, Shared, held_for
-from .refusal import Refusal
+from .with_statement import Refusal, leaves, may_leave
 
 
 class BaseMultiLock:

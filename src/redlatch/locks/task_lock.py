@@ -12,7 +12,7 @@ from ..quorum.claim import SEVERAL
 from .driver import TaskDriver
 from .lock import BaseLock, Shared, note_failure
 from .owner import TaskTicket, coroutine_function, made_in_this_task, named
-from .scope import LossScope
+from .with_statement import LossScope
 
 
 class TaskLock(BaseLock):

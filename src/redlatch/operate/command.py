@@ -41,6 +41,7 @@ from redlatch.operate.locks import LockState
 from redlatch.operate.markers import CannotMove, Markers
 from redlatch.operate.mover import Mover
 from redlatch.operate.others import OtherLock, find_others
+from redlatch.options import Options
 
 LOOK = 0.05
 
@@ -53,7 +54,7 @@ SHORTEST_MAX_TTL = 0.003
 drift_factor_option = click.option(
     "--drift-factor",
     type=DRIFT_FACTOR,
-    default=0.01,
+    default=Options.drift_factor,
     show_default=True,
     help="The largest drift_factor of the clients.",
 )
@@ -262,7 +263,7 @@ def look(
     end = time.monotonic() + wait
     try:
         guard = Guard(max_ttl=max_ttl, strict=strict, trust_persistence=trust_persistence)
-        client = Client(one_or_many(urls), prefix=prefix, guard=guard, ttl=min(10.0, max_ttl))
+        client = Client(one_or_many(urls), prefix=prefix, guard=guard, ttl=min(Options.ttl, max_ttl))
     except (ConfigurationError, TypeError) as error:
         raise click.UsageError(str(error)) from error
     try:

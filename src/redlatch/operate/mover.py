@@ -27,6 +27,7 @@ from redlatch.guard.marker import FINAL, LEFT, PENDING, Marker
 from redlatch.masters.master import Master
 from redlatch.operate.markers import TRIES, CannotMove, Markers, Seen, each, every
 from redlatch.operate.others import OTHERS_CURE, OtherLock, named, outlast
+from redlatch.options import Options
 from redlatch.votes.scripts import KEPT_MS
 from redlatch.votes.units import MILLISECOND, SECOND, drift_ns, quorum_of
 from redlatch.wire.engine.net import now_ns
@@ -51,7 +52,7 @@ class Mover:
     new: list[Master]
     markers: Markers
     gone: frozenset[str] = frozenset()
-    drift_factor: float = 0.01
+    drift_factor: float = Options.drift_factor
     others: Callable[[list[Master]], list[OtherLock]] = lambda _: []
     say: Callable[[str], None] = print
     sleep: Callable[[float], None] = time.sleep

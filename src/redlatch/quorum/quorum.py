@@ -6,6 +6,7 @@ Times are integers of nanoseconds since boot (`wire.engine.net.now_ns`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from ..votes.ballot import Ballot, new_ballot
 from ..votes.commands import Command
@@ -21,19 +22,12 @@ class Quorum:
 
     Args:
         masters: the addresses of the masters, for messages.
-        drift_factor: the share of the ttl by which clocks may differ in rate.
-        attempt_ns: how long one attempt waits for answers. None takes 5 % of the ttl, at least 0.1 s and at most 1 s.
-        retry: the pauses between attempts.
+        options: the options of the client (`redlatch.options`).
         clock: the clock of all deadlines.
         random: a float in [0, 1).
         tokens: where the token of every attempt comes from.
         fences: where the numbers of fenced locks come from.
-        handoff: for how long a lease may be handed from one waiter of a client to the next.
-        max_waiters: how many holds of a client may wait for one name.
-        refuse_late: whether a call that would wait for longer than its timeout is refused at once.
-        max_ttl_ms: the longest ttl.
         trust_local_holder: if True, a single attempt fails locally while another lock of this client holds the name.
-        patience_ns: for how long an acquire rides out a lost quorum; 0 gives up at once.
 
     Attributes:
         doubts: the leases that are in doubt.
@@ -45,6 +39,7 @@ class Quorum:
         size, majority: how many masters there are, and how many must agree.
         order: the indexes of the masters in an order that does not depend on that of the list.
         tenure_ns, tenure_count: the bounds of `handoff`.
+        drift_factor, attempt_ns, retry, max_waiters, refuse_late, max_ttl_ms, patience_ns: as in the options.
     """
 
     __slots__ = (
@@ -78,42 +73,35 @@ class Quorum:
         self,
         *,
         masters: tuple[str, ...],
-        drift_factor: float,
-        attempt_ns: int | None,
-        retry: Retry,
+        options: Any,
         clock: Clock,
         random: Callable[[], float],
         tokens: Tokens,
         fences: Fences,
-        handoff: Handoff | None = None,
-        max_waiters: int = UNBOUNDED,
-        refuse_late: bool = False,
-        max_ttl_ms: int = UNBOUNDED,
         trust_local_holder: bool = True,
-        patience_ns: int = 0,
     ) -> None:
         self.moving_ns = self.released_ns = 0
         self.use(masters)
-        self.drift_factor = drift_factor
-        self.attempt_ns = attempt_ns
-        self.retry = retry
+        self.drift_factor: float = options.drift_factor
+        self.attempt_ns: int | None = options.attempt_ns
+        self.retry: Retry = options.retry or Retry()
         self.clock = clock
         self.random = random
         self.tokens = tokens
         self.fences = fences
-        handoff = handoff or Handoff()
+        handoff = options.handoff or Handoff()
         self.tenure_ns = int(min(handoff.tenure, 1e9) * SECOND)
         self.tenure_count = handoff.count
-        self.max_waiters = max_waiters
-        self.refuse_late = refuse_late
+        self.max_waiters: int = UNBOUNDED if options.max_waiters is None else options.max_waiters
+        self.refuse_late: bool = options.refuse_late
         self.trust_local_holder = trust_local_holder
-        self.max_ttl_ms = max_ttl_ms
+        self.max_ttl_ms: int = options.max_ttl_ms
+        self.patience_ns: int = options.patience_ns
         self.doubts = Doubts()
         self.queues = WaitQueues()
         self.queues.doubts = self.doubts
         self.groups = Groups()
         self.figures = self.groups.named("")
-        self.patience_ns = patience_ns
 
     def use(self, masters: tuple[str, ...]) -> None:
         """Use these masters from now on. Before a handover ends, no ballot on the new ones is made."""

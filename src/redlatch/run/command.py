@@ -25,8 +25,8 @@ from redlatch.arguments import (
 )
 from redlatch.errors import ConfigurationError
 from redlatch.guard.settings import Guard
-from redlatch.locks.identity import owner_name
 from redlatch.masters.listed import masters_from_env
+from redlatch.options import owner_name
 from redlatch.run.job import LOST, SIGNALLED, SOFTWARE, USAGE, Job
 from redlatch.run.supervisor import OnLoss
 

@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, field
 
 from redlatch import aio
-from redlatch.aio import AsyncLock
-from redlatch.locks.options import Wakeups
-from redlatch.quorum.policy import Handoff, Retry
+from redlatch.guard.settings import Guard
+from redlatch.options import AsyncClientOptions, Masters, takes
+from redlatch.quorum.policy import Retry
 from redlatch.sql.clients import DEFAULT_ATTEMPT, DEFAULT_RETRY, OnDatabase, Source
 from redlatch.sql.schema import make_table
 from redlatch.votes.units import SECOND
+from redlatch.wire.dial.scripting import Scripts
 from redlatch.wire.engine.net import now_ns
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class AsyncDatabaseOptions(AsyncClientOptions):
+    """The options of a client of a database: those of a client, in part with other defaults."""
+
+    database: Source
+    _: KW_ONLY
+    table: str | None = None
+    mode: str = "table"
+    dialect: str = "redlatch"
+    attempt_timeout: float | None = DEFAULT_ATTEMPT
+    retry: Retry | None = DEFAULT_RETRY
+
+    masters: Masters = field(default=(), init=False)
+    guard: Guard | None = field(default=None, init=False)
+    next: Masters | None = field(default=None, init=False)
+    scripts: Scripts = field(default="auto", init=False)
 
 
 class AsyncClient(OnDatabase, aio.AsyncClient):
@@ -49,51 +67,9 @@ class AsyncClient(OnDatabase, aio.AsyncClient):
         ConfigurationError, TypeError: an argument is invalid; the message names it.
     """
 
-    def __init__(
-        self,
-        database: Source,
-        *,
-        table: str | None = None,
-        mode: str = "table",
-        dialect: str = "redlatch",
-        ttl: float = 10.0,
-        timeout: float | None = None,
-        patience: float = 0.0,
-        prefix: str | bytes = "",
-        drift_factor: float = 0.01,
-        attempt_timeout: float | None = DEFAULT_ATTEMPT,
-        retry: Retry = DEFAULT_RETRY,
-        wait_release: bool = True,
-        on_lost: Callable[[AsyncLock, str], Awaitable[object] | None] | None = None,
-        wakeups: Wakeups = "auto",
-        handoff: Handoff | None = None,
-        max_waiters: int | None = None,
-        refuse_late: bool = False,
-        owner: str | None = None,
-        heartbeat: float | None = None,
-    ) -> None:
-        self._choose(database, table, mode, dialect, owner)
-        masters: Any = self._database
-        super().__init__(
-            masters,
-            ttl=ttl,
-            timeout=timeout,
-            patience=patience,
-            prefix=prefix,
-            drift_factor=drift_factor,
-            attempt_timeout=attempt_timeout,
-            retry=retry,
-            wait_release=wait_release,
-            on_lost=on_lost,
-            wakeups=self._wakeups(wakeups),
-            handoff=handoff,
-            max_waiters=max_waiters,
-            refuse_late=refuse_late,
-            guard=None,
-            owner=owner,
-            heartbeat=heartbeat,
-        )
-        self._adapt()
+    @takes(AsyncDatabaseOptions)
+    def __init__(self, options: AsyncDatabaseOptions) -> None:
+        self._open(options)
 
     async def create_table(self) -> None:
         """Make the table of locks, unless it exists. Call this before the client is used.

@@ -4,17 +4,37 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, field
 
 from redlatch import client
-from redlatch.client import Lock
-from redlatch.locks.options import Wakeups
-from redlatch.quorum.policy import Handoff, Retry
+from redlatch.guard.settings import Guard
+from redlatch.options import ClientOptions, Masters, takes
+from redlatch.quorum.policy import Retry
 from redlatch.sql.clients import DEFAULT_ATTEMPT, DEFAULT_RETRY, OnDatabase, Source
 from redlatch.sql.schema import make_table
 from redlatch.votes.units import SECOND
+from redlatch.wire.dial.scripting import Scripts
 from redlatch.wire.engine.net import now_ns
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class DatabaseOptions(ClientOptions):
+    """The options of a client of a database: those of a client, in part with other defaults."""
+
+    database: Source
+    _: KW_ONLY
+    table: str | None = None
+    mode: str = "table"
+    dialect: str = "redlatch"
+    attempt_timeout: float | None = DEFAULT_ATTEMPT
+    retry: Retry | None = DEFAULT_RETRY
+
+    masters: Masters = field(default=(), init=False)
+    guard: Guard | None = field(default=None, init=False)
+    next: Masters | None = field(default=None, init=False)
+    scripts: Scripts = field(default="auto", init=False)
+    # The replies come from a thread of this process, which needs the GIL.
+    gil_patience: float | None = field(default=0.0, init=False)
 
 
 class Client(OnDatabase, client.Client):
@@ -50,53 +70,9 @@ class Client(OnDatabase, client.Client):
         ConfigurationError, TypeError: an argument is invalid; the message names it.
     """
 
-    def __init__(
-        self,
-        database: Source,
-        *,
-        table: str | None = None,
-        mode: str = "table",
-        dialect: str = "redlatch",
-        ttl: float = 10.0,
-        timeout: float | None = None,
-        patience: float = 0.0,
-        prefix: str | bytes = "",
-        drift_factor: float = 0.01,
-        attempt_timeout: float | None = DEFAULT_ATTEMPT,
-        retry: Retry = DEFAULT_RETRY,
-        wait_release: bool = True,
-        on_lost: Callable[[Lock, str], None] | None = None,
-        wakeups: Wakeups = "auto",
-        handoff: Handoff | None = None,
-        max_waiters: int | None = None,
-        refuse_late: bool = False,
-        owner: str | None = None,
-        heartbeat: float | None = None,
-    ) -> None:
-        self._choose(database, table, mode, dialect, owner)
-        masters: Any = self._database
-        super().__init__(
-            masters,
-            ttl=ttl,
-            timeout=timeout,
-            patience=patience,
-            prefix=prefix,
-            drift_factor=drift_factor,
-            attempt_timeout=attempt_timeout,
-            retry=retry,
-            wait_release=wait_release,
-            on_lost=on_lost,
-            wakeups=self._wakeups(wakeups),
-            handoff=handoff,
-            max_waiters=max_waiters,
-            refuse_late=refuse_late,
-            guard=None,
-            owner=owner,
-            heartbeat=heartbeat,
-            # The replies come from a thread of this process, which needs the GIL.
-            gil_patience=0.0,
-        )
-        self._adapt()
+    @takes(DatabaseOptions)
+    def __init__(self, options: DatabaseOptions) -> None:
+        self._open(options)
 
     def create_table(self) -> None:
         """Make the table of locks, unless it exists. Call this before the client is used.

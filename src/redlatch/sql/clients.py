@@ -14,8 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from redlatch.errors import ConfigurationError
 from redlatch.locks.batch import AnyLock
 from redlatch.locks.factory import BaseClient
-from redlatch.locks.identity import owner_name
-from redlatch.locks.options import Wakeups
+from redlatch.options import Wakeups, owner_name
 from redlatch.quorum.hold import Hold
 from redlatch.quorum.policy import Retry
 from redlatch.sql.database import Database
@@ -45,17 +44,23 @@ class OnDatabase(BaseClient):
     _settings: Settings
     _awaited = False
 
-    def _choose(self, database: object, table: str | None, mode: str, dialect: str, owner: str | None) -> None:
-        """Set the database and the settings; call this before `BaseClient.__init__`."""
-        self._database = Database(database)
-        self._settings = Settings.of(self._database.family, table, mode, dialect, owner_name(owner))
+    def _open(self, options: Any) -> None:
+        self._database = Database(options.database)
+        self._settings = Settings.of(
+            self._database.family, options.table, options.mode, options.dialect, owner_name(options.owner)
+        )
         self._dial = DatabaseDial(self._settings, self._database)
+        super()._open(options)
+        self._driver.schedule.keys.possible = False
+        if self._settings.dialect == SHEDLOCK:
+            self._key_of = partial(_key_for_shedlock, self._key_of)
+            self._hold_named = partial(_hold_for_shedlock, self._key_of, self._hold_of)
 
     def _wakeups(self, wakeups: Wakeups) -> Wakeups:
         return "poll" if wakeups == "auto" and self._database.family != "postgresql" else wakeups
 
     def _masters_of(self, masters: object) -> list[Any]:
-        return [masters]
+        return [self._database]
 
     @property
     def _dialler(self) -> Callable[..., Any]:
@@ -87,13 +92,6 @@ class OnDatabase(BaseClient):
         if options.get("fence") and not self._settings.has_fences:
             raise ConfigurationError("fence: only locks with mode='table' and dialect='redlatch' have fences")
         return super()._new(lock_of, name, ttl, options, declared, make)
-
-    def _adapt(self) -> None:
-        """Watch no keys, and refuse names that ShedLock's table cannot store. Call this after `__init__`."""
-        self._driver.schedule.keys.possible = False
-        if self._settings.dialect == SHEDLOCK:
-            self._key_of = partial(_key_for_shedlock, self._key_of)
-            self._hold_named = partial(_hold_for_shedlock, self._key_of, self._hold_of)
 
 
 def _key_for_shedlock(key_of: Callable[[bytes, object], bytes], prefix: bytes, name: object) -> bytes:

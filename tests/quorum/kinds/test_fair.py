@@ -9,6 +9,7 @@ from support.script_calls import ScriptCall, script_call
 from support.scripted_votes import BEGINNING, KEY, MS, NAME, SECOND, TTL_MS, Play
 
 from redlatch import impl
+from redlatch.options import ClientOptions
 from redlatch.votes.family_scripts import SKEW_US, WAITER
 
 KEPT, NEW, CHANGED = b"0", b"1", b"2"
@@ -25,9 +26,7 @@ class Waiter:
         quorums = play.build.module("quorum.quorum")
         self.quorum = play.quorum = quorums.Quorum(
             masters=play.quorum.masters,
-            drift_factor=0.01,
-            attempt_ns=None,
-            retry=play.quorum.retry,
+            options=ClientOptions("", guard=None),
             clock=play.quorum.clock,
             random=play.quorum.random,
             tokens=play.quorum.tokens,

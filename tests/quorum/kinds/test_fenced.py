@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from support.scripted_votes import BEGINNING, KEY, LATENCY, NAME, SECOND, TTL_MS, Play
 
-from redlatch import impl
+from redlatch import Handoff, impl
+from redlatch.options import ClientOptions
 
 # What the wall clock of `Play` says in microseconds.
 WALL = 1000
@@ -129,14 +130,11 @@ def test_without_hand_offs_no_numbers_are_reserved(fenced: Play, implementation:
     quorums, old = implementation.module("quorum.quorum"), fenced.quorum
     fenced.quorum = quorums.Quorum(
         masters=old.masters,
-        drift_factor=0.01,
-        attempt_ns=None,
-        retry=quorums.Retry(),
+        options=ClientOptions("", guard=None, handoff=Handoff(tenure=0)),
         clock=old.clock,
         random=old.random,
         tokens=old.tokens,
         fences=old.fences,
-        handoff=quorums.Handoff(tenure=0),
     )
     waits_behind(fenced, implementation)
     _, first = begun(fenced)

@@ -8,6 +8,7 @@ import pytest
 from support.scripted_votes import KEY, LATENCY, SECOND, TTL_MS, Play
 
 from redlatch import impl
+from redlatch.options import ClientOptions
 
 
 def look_at(play: Play) -> tuple[Any, Any]:
@@ -64,9 +65,7 @@ def test_pushes_that_another_thread_reads_while_a_watch_begins_end_it(
 
     quorum = play.quorum = quorums.Quorum(
         masters=play.quorum.masters,
-        drift_factor=0.01,
-        attempt_ns=None,
-        retry=quorums.Retry(),
+        options=ClientOptions("", guard=None),
         clock=play.quorum.clock,
         random=chance,
         tokens=play.quorum.tokens,

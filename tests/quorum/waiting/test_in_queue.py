@@ -10,6 +10,7 @@ from support.scripted_votes import BEGINNING, KEY, NAME, SECOND, TTL_MS, clock_o
 
 from redlatch import impl
 from redlatch.errors import QuorumUnavailable
+from redlatch.options import ClientOptions
 
 
 @pytest.mark.parametrize("moment", [1, 2, 3])
@@ -28,9 +29,7 @@ def test_an_acquire_that_meets_a_head_that_leaves_asks_the_masters(
 
     quorum = world.quorum = quorums.Quorum(
         masters=world.quorum.masters,
-        drift_factor=0.01,
-        attempt_ns=None,
-        retry=quorums.Retry(),
+        options=ClientOptions("", guard=None),
         clock=clock_of(implementation, now),
         random=lambda: 0.5,
         tokens=world.quorum.tokens,
@@ -63,7 +62,7 @@ def find(world: World, hold: Any, since_ns: int = BEGINNING) -> Any:
 def test_a_waiter_whose_time_ends_while_the_head_rides_out_a_lost_quorum_raises(
     implementation: impl.Implementation,
 ) -> None:
-    world = World(implementation, patience_ns=60 * SECOND)
+    world = World(implementation, patience=60)
     steps = second_of_two(world, BEGINNING + SECOND)
     outage = find(world, world.head())
     world.play.now = BEGINNING + SECOND
@@ -75,14 +74,14 @@ def test_a_waiter_whose_time_ends_while_the_head_rides_out_a_lost_quorum_raises(
     assert world.queues.by_key == {}
 
 
-@pytest.mark.parametrize("patience_ns", [0, 60 * SECOND])
+@pytest.mark.parametrize("patience", [0, 60])
 def test_a_waiter_whose_time_ends_is_only_late_without_an_outage(
-    implementation: impl.Implementation, patience_ns: int
+    implementation: impl.Implementation, patience: int
 ) -> None:
-    world = World(implementation, patience_ns=patience_ns)
+    world = World(implementation, patience=patience)
     steps = second_of_two(world, BEGINNING + SECOND)
     find(world, world.head())
-    if patience_ns:
+    if patience:
         world.queues.end_outage(KEY)
     world.play.now = BEGINNING + SECOND
     assert list(steps) == []
@@ -91,7 +90,7 @@ def test_a_waiter_whose_time_ends_is_only_late_without_an_outage(
 def test_a_waiter_behind_a_holder_is_only_late_although_another_hold_finds_no_quorum(
     implementation: impl.Implementation,
 ) -> None:
-    world = World(implementation, patience_ns=60 * SECOND)
+    world = World(implementation, patience=60)
     steps = second_of_two(world, BEGINNING + SECOND)
     head = world.head()
     head.ask(world.lease(b"token", BEGINNING, FOR_EVER))
@@ -103,7 +102,7 @@ def test_a_waiter_behind_a_holder_is_only_late_although_another_hold_finds_no_qu
 
 
 def test_a_waiter_does_not_know_of_an_outage_of_another_name(implementation: impl.Implementation) -> None:
-    world = World(implementation, patience_ns=2 * SECOND)
+    world = World(implementation, patience=2)
     steps = second_of_two(world, FOR_EVER)
     other = world.hold(b"another key")
     assert world.queues.become_head(other, world.play.now)
@@ -121,7 +120,7 @@ def give_up(world: World, head: Any, after_ns: int) -> None:
 
 def test_waiters_that_become_the_head_later_ride_out_the_same_outage(implementation: impl.Implementation) -> None:
     """Otherwise each of them would ride it out anew, one after the other."""
-    world = World(implementation, patience_ns=2 * SECOND)
+    world = World(implementation, patience=2)
     steps = second_of_two(world, FOR_EVER)
     find(world, world.head())
     give_up(world, world.head(), 2 * SECOND)
@@ -132,7 +131,7 @@ def test_waiters_that_become_the_head_later_ride_out_the_same_outage(implementat
 
 
 def test_an_outage_is_forgotten_with_the_last_waiter(implementation: impl.Implementation) -> None:
-    world = World(implementation, patience_ns=2 * SECOND)
+    world = World(implementation, patience=2)
     steps = second_of_two(world, FOR_EVER)
     find(world, world.head())
     give_up(world, world.head(), 2 * SECOND)

@@ -77,7 +77,7 @@ class MemoryControl(BaseClient):
         self.memory = masters if isinstance(masters, MemoryMasters) else MemoryMasters(masters)
         # The options of clients that lock the same keys.
         self._of_strangers = {name: options[name] for name in ("prefix", "guard", "drift_factor") if name in options}
-        super().__init__(self.memory, **options)  # type: ignore[arg-type]
+        super().__init__(self.memory, **options)  # type: ignore[call-arg]
 
     def hold(self, name: str | bytes, ttl: float | None = None, *, owner: str = SOMEBODY) -> Held:
         """Let another holder acquire a free name as a plain lock, like another process.

@@ -11,7 +11,7 @@ import pytest
 from support.faces import ask, await_true
 
 from redlatch import AsyncClient, Client, impl
-from redlatch.locks.on_lost import on_lost_of
+from redlatch.loss import on_lost_of
 from redlatch.testing import AsyncMemoryClient, MemoryClient
 
 
