@@ -72,6 +72,12 @@ class Core:
             return shared.run(shared.quorum.release(self._hold, self._ttl_ms))
         return shared.run(shared.quorum.release_nowait(self._hold, self))
 
+    def _release_in_task(self, wait: bool) -> Any:
+        """Return a coroutine that releases the lock."""
+        call = self._release(wait)
+        call.__qualname__ = "AsyncLock.release"
+        return call
+
 
 def new_lock(
     lock_of: type[Core],

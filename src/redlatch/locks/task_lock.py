@@ -58,9 +58,7 @@ class TaskLock(BaseLock):
             QuorumUnavailable: too many masters failed. Their keys are deleted when they are back, or expire.
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        call: Coroutine[Any, Any, None] = self._release(wait)
-        call.__qualname__ = "AsyncLock.release"  # type: ignore[attr-defined]
-        return call
+        return self._release_in_task(wait)  # type: ignore[no-any-return]
 
     async def __aenter__(self) -> Self:
         upkeep = self._upkeep

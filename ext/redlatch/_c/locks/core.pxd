@@ -13,6 +13,7 @@ cdef class Core:
 
     cdef _open(self, shared, hold, long long ttl_ms, timeout)
     cdef _timeout_of(self, blocking, timeout)
+    cpdef _release(self, bint wait)
 
 
 @cython.locals(lock=Core)
