@@ -58,7 +58,7 @@ class Crew:
         self.chain = chains.WakeChain(self.clock)
         self.watchers = chains.Watchers(self.clock)
         self.leader = build.module("drivers.leader").Leader(
-            self.connections, self.queues, self.quorum, self.chain, self.watchers, self.background, -1
+            self.connections, self.quorum, self.chain, self.watchers, self.background, -1
         )
         self.followers = build.module("drivers.followers").Followers(
             self.leader, self.chain, self.connections, self.background, self.clock
@@ -69,10 +69,9 @@ class Crew:
             self.leader,
             self.chain,
             self.watchers,
-            self.queues,
             self.connections,
             self.background,
-            self.clock,
+            self.quorum,
             self.schedule,
             self.held_locks,
         )

@@ -6,7 +6,7 @@ from redlatch.drivers.arrivals import MakeDialler, MakeGuard, weakly
 from redlatch.drivers.connections import Connections
 from redlatch.drivers.handover import MovingConnections
 from redlatch.drivers.held_locks import HeldLocks
-from redlatch.drivers.status import Status
+from redlatch.drivers.status import ClientStatus
 from redlatch.guard.handover import Successor
 from redlatch.masters.master import Master
 from redlatch.quorum.upkeep_schedule import UpkeepSchedule
@@ -21,7 +21,7 @@ class BaseDriver:
     """The parts of a client that need neither threads nor asyncio.
 
     Attributes:
-        status: what the client tells of itself.
+        status: the state and the figures of the client.
         queues: the waiters of this client, by key.
         schedule: the renewals of held locks, and the reports of their loss.
         held_locks: ends the leases when the client is closed with ``release=True``.
@@ -59,7 +59,7 @@ class BaseDriver:
                 masters, quorum, Fleet, deliver, tracking, dialler, guard, successor, lifecycle
             )
         self.schedule = UpkeepSchedule(quorum)
-        self.status = Status(quorum, self._connections, lifecycle)
+        self.status = ClientStatus(quorum, self._connections, lifecycle)
         self.held_locks = HeldLocks(quorum)
 
     def send(self, commands: list[Command]) -> None:

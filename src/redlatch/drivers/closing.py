@@ -16,20 +16,20 @@ from redlatch.drivers.connections import Connections
 from redlatch.drivers.held_locks import TOLD_NS, HeldLocks
 from redlatch.drivers.lifetime import DRAIN_NS, nested
 from redlatch.quorum.claim import ASKING, RELEASING, UNDOING, WAITING
+from redlatch.quorum.quorum import Quorum
 from redlatch.quorum.upkeep_schedule import UpkeepSchedule
-from redlatch.votes.units import MILLISECOND, Clock
+from redlatch.votes.units import MILLISECOND
 
 # At run time they are of the driver's build.
 if TYPE_CHECKING:
     from redlatch.drivers.leader import Leader
     from redlatch.drivers.wake_chain import WakeChain, Watchers
-    from redlatch.quorum.waiting.queues import WaitQueues
 
 
 class Closing:
     """Ends a client: no new calls, a bounded wait for the answers to old ones, and then no connections.
 
-    The leader, the chain, the watchers and the queues are those of the driver.
+    The leader, the chain and the watchers are those of the driver.
     """
 
     def __init__(
@@ -37,21 +37,20 @@ class Closing:
         leader: Leader,
         chain: WakeChain,
         watchers: Watchers,
-        queues: WaitQueues,
         connections: Connections,
         background: BackgroundThread,
-        clock: Clock,
+        quorum: Quorum,
         schedule: UpkeepSchedule,
         held_locks: HeldLocks,
     ) -> None:
         self._leader = leader
         self._chain = chain
         self._watchers = watchers
-        self._queues = queues
+        self._queues = quorum.queues
         self._connections = connections
         self._lifecycle = connections.lifecycle
         self._background = background
-        self._clock = clock
+        self._clock = quorum.clock
         self._schedule = schedule
         self._held_locks = held_locks
         self._releases = False

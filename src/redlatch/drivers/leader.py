@@ -67,7 +67,6 @@ class Leader:
     def __init__(
         self,
         connections: Connections,
-        queues: WaitQueues,
         quorum: Quorum,
         chain: WakeChain,
         watchers: Watchers,
@@ -76,7 +75,7 @@ class Leader:
     ) -> None:
         self._connections = connections
         self._lifecycle = connections.lifecycle
-        self._queues = queues
+        self._queues: WaitQueues = quorum.queues
         self._clock = quorum.clock
         self._chain = chain
         self._watchers = watchers

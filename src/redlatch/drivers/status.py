@@ -1,4 +1,4 @@
-"""What a client tells of itself, without I/O."""
+"""The state and the figures of a client, without I/O."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..quorum.figures import Figures
 
 
-class Status:
+class ClientStatus:
     """The state of one client, its figures, and its masters.
 
     Args:

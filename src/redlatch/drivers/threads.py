@@ -57,14 +57,14 @@ class Driver(BaseDriver):
         gil_patience_ns: int = -1,
     ) -> None:
         super().__init__(masters, quorum, tracking, dialler, guard, successor)
-        clock, queues, connections = self._clock, self.queues, self._connections
+        clock, connections = self._clock, self._connections
         self._background = background = BackgroundThread(self)
         self._watchers = watchers = Watchers(clock)
         chain = WakeChain(clock)
-        self._leader = leader = Leader(connections, queues, quorum, chain, watchers, background, gil_patience_ns)
+        self._leader = leader = Leader(connections, quorum, chain, watchers, background, gil_patience_ns)
         self._followers = Followers(leader, chain, connections, background, clock)
         self._closing = Closing(
-            leader, chain, watchers, queues, connections, background, clock, self.schedule, self.held_locks
+            leader, chain, watchers, connections, background, quorum, self.schedule, self.held_locks
         )
         self._reports = ReportThreads(self.schedule.lost, partial(run_aside, "report"))
         self._push_reader = PushReader(self)

@@ -17,7 +17,7 @@ from ..votes.commands import Command
 class Driver(Protocol):
     """The methods that all locks use."""
 
-    # `drivers.status.Status`: what the client tells of itself.
+    # A `drivers.status.ClientStatus`.
     status: Any
 
     def run(self, steps: Steps) -> Any:

@@ -1,4 +1,4 @@
-"""Recover calls that failed or were interrupted: an acquire leaves no key behind, and a release goes on.
+"""Recover calls that failed or were interrupted: an acquire leaves no key behind, and a release is sent again.
 
 Each function may be repeated if an interrupt ends it. `driver` sends commands and wakes callers; it is the only thing
 that these functions need of the side that does I/O.

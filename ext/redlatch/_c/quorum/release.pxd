@@ -38,6 +38,8 @@ cdef class Releasing(Call):
 
 
 cpdef release(Quorum quorum, Hold hold, long long wait_ns)
+
+
 @cython.locals(releasing=Releasing)
 cpdef release_nowait(Quorum quorum, Hold hold, released_lock)
 

@@ -1,4 +1,4 @@
-# Declarations of the compiled system calls, for the compiled engine. src/redlatch/wire/engine/net.py describes the interface.
+# Declarations of the compiled system calls, for the compiled engine. src/redlatch/wire/engine/net.py describes them.
 
 cimport cython
 

@@ -1,6 +1,6 @@
 """System calls without the GIL: gathered sends, one poll, gathered receives, the clock.
 
-This module has the interface of `src/redlatch/wire/engine/net.py`. Each group of calls releases the GIL once. If another
+The interface is that of `src/redlatch/wire/engine/net.py`. Each group of calls releases the GIL once. If another
 thread computes, it takes a switch interval (5 ms, fifty times a round trip) to get the GIL back. Then `wait` polls with
 the GIL for up to `gil_patience_ns` before it releases it. It does so only then: a poll with a short timeout sets a
 hardware timer, which costs a virtual machine some microseconds each time. TLS sockets are Python objects and need the
