@@ -11,24 +11,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn
 
-from ..config import timeout_of
+from ..config import check_count, timeout_of
 from ..errors import ConfigurationError, LockBusy, LockTimeout, Retryable
 from ..quorum.quorum import Quorum
 from ..votes.units import MILLISECOND, SECOND, UNBOUNDED, drift_ns
 from .lock import Shared
 
-
-def check_limit(limit: object) -> None:
-    """Check the number of permits of a rate limit.
-
-    Raises:
-        TypeError: it is not a whole number.
-        ConfigurationError: it is below 1 or above 1,000,000.
-    """
-    if isinstance(limit, bool) or not isinstance(limit, int):
-        raise TypeError(f"limit: a whole number is needed, not {type(limit).__name__}")
-    if not 1 <= limit <= 1_000_000:
-        raise ConfigurationError(f"limit: 1 to 1,000,000 are needed; got {limit}")
+MOST_PERMITS = 1_000_000
 
 
 def period_ms_of(period: object, quorum: Quorum) -> int:
@@ -64,7 +53,7 @@ class BaseRateLimit:
     def __init__(
         self, shared: Shared[Any], make: Callable[..., Any], permit: Callable[..., Any], limit: int, period: float
     ) -> None:
-        check_limit(limit)
+        check_count("limit", limit, MOST_PERMITS)
         self._shared: Shared[Any] = shared
         self._period_ms = period_ms_of(period, shared.quorum)
         self._limit = limit
