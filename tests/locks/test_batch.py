@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from support.faces import ask, await_true
 
-from redlatch import Client, ClientClosed, LockLost, NotOwned, QuorumUnavailable, impl
+from redlatch import Client, ClientClosed, LockLost, NotOwned, QuorumUnavailable
 from redlatch.locks.batch import Batch, resend_release
-
-
-@pytest.fixture
-def client(implementation: impl.Implementation, url: str) -> Iterator[Any]:
-    with Client(url) as client:
-        yield client
 
 
 def names(name: str, count: int = 2) -> list[str]:

@@ -6,29 +6,14 @@ import copy
 import logging
 import pickle
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from support.faces import PATIENCE, at_once
 from support.forked import in_child
 
-from redlatch import Client, ClientForked, LockError, LockLost, NotOwned, impl
+from redlatch import ClientForked, LockError, LockLost, NotOwned
 from redlatch.locks.lock import held_for, note_failure
-
-
-@pytest.fixture
-def client(implementation: impl.Implementation, url: str) -> Iterator[Any]:
-    with Client(url) as client:
-        yield client
-
-
-@pytest.fixture
-def held(client: Any, name: str) -> Any:
-    """Return a lock that is held."""
-    lock = client.lock(name, ttl=60)
-    assert lock.acquire()
-    return lock
 
 
 def test_a_free_lock_shows_no_token_no_deadline_and_no_time(client: Any, name: str) -> None:

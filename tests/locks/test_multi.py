@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from support.faces import Face, ask
 
-from redlatch import Client, LockBusy, LockLost, LockTimeout, NotOwned, impl
-
-
-@pytest.fixture
-def client(implementation: impl.Implementation, url: str) -> Iterator[Any]:
-    with Client(url) as client:
-        yield client
+from redlatch import LockBusy, LockLost, LockTimeout, NotOwned
 
 
 def test_the_name_that_ends_first_decides_about_all(client: Any, name: str) -> None:

@@ -5,29 +5,15 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 from support.faces import PATIENCE, Face, Faced, ask, await_true
 from support.proxy import Proxy
 
-from redlatch import Client, LockBusy, LockTimeout, impl
+from redlatch import Client, LockBusy, LockTimeout
 from redlatch.locks.with_statement import LossScope
-
-
-@pytest.fixture
-def client(implementation: impl.Implementation, url: str) -> Iterator[Any]:
-    with Client(url) as client:
-        yield client
-
-
-@pytest.fixture
-def held(client: Any, name: str) -> Any:
-    """Return a lock that is held."""
-    lock = client.lock(name, ttl=60)
-    assert lock.acquire()
-    return lock
 
 
 @pytest.mark.parametrize("timeout", [0, 2.5])
