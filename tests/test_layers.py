@@ -260,6 +260,7 @@ def test_an_unknown_name_is_an_attribute_error_with_the_name() -> None:
 SMALL = {
     "redlatch.django.django_redis_cache": "only this module imports django-redis",
     "redlatch.drivers.lifecycle": "only what a compiled driver looks up in every call",
+    "redlatch.drivers.refusals": "three functions of a few lines",
     "redlatch.guard.single_master": "a single master needs three actions of its own",
     "redlatch.votes.durations": "one class of two methods",
     "redlatch.votes.units": "constants, the interface of a clock and two formulas",
@@ -286,7 +287,6 @@ LONG = {
 LONG_FUNCTIONS = {
     "redlatch.django.atomic.atomic": "its docstring describes all its arguments",
     "redlatch.sqlalchemy.hold": "its docstring describes all its arguments",
-    "redlatch.drivers.aio.run": "a second coroutine would cost each call its frame",
     "redlatch.quorum.batch._try_each": "one whole attempt, whose steps share its times",
     "redlatch.quorum.extend.extend": "one whole extension, whose steps share the ballot and the deadlines",
     "redlatch.quorum.waiting.in_queue._wait_in_queue": "the order of its checks and steps is one argument",

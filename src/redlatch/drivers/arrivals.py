@@ -1,7 +1,7 @@
 """The outcomes that other threads deliver to a driver, and the parts that drivers dial with.
 
-A dialling thread delivers a connection, or why there is none. A listener delivers that a master was replaced. A thread
-that connects the client delivers None: begin to dial. So only one thread at a time changes the connections.
+A dialling thread delivers a connection, or why there is none, and a listener a switch of masters. A thread that
+connects the client delivers None: begin to dial. So only one thread at a time changes the connections.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from ..wire.dial.switches import Switch
 # Seconds for one connect and for one handshake.
 DIAL_TIMEOUT = 2.0
 
-# Seconds that a first use waits for the rest of the masters after a quorum is connected. So a wrong list of masters is
-# found before the first lock.
+# Seconds that a first use waits for the rest of the masters after a quorum is connected, so that it finds a wrong list.
 GRACE = 0.25
 
 Outcome = Connection | Exception
@@ -36,23 +35,20 @@ MakeFleet = Callable[[list[str], int, Clock, bool, int], Any]
 
 
 class Backoff:
-    """The pauses before masters are dialled again whose connections broke.
+    """The pauses before masters are dialled again.
 
     A master that cannot write, or answers with nonsense, would otherwise be dialled after every command.
     """
 
     def __init__(self) -> None:
-        # By master: when its last connection was adopted.
         self._adopted_ns: dict[int, int] = {}
-        # The last pauses of masters whose connections end soon.
         self._pauses: dict[int, float] = {}
 
     def note_adopted(self, index: int, now_ns: int) -> None:
-        """Record that a connection is used from now on."""
         self._adopted_ns[index] = now_ns
 
     def pause_after(self, index: int, cause: BaseException | None, now_ns: int) -> float:
-        """Return the pause in seconds; 0 unless a reply of the master has ended the connection within a second."""
+        """Return 0.0 unless a reply of the master has ended the connection within a second."""
         soon = now_ns - self._adopted_ns.get(index, 0) < SECOND
         by_reply = type(cause) is ConnectionError or isinstance(cause, (redis_errors.RedisError, HiredisError))
         # The guard decides about a master that may have forgotten locks, and needs its next handshake at once.
@@ -70,7 +66,7 @@ def reject(outcome: Arrival) -> None:
 
 
 def weakly(driver: Any) -> Deliver:
-    """Return a `deliver` with a weak reference: a dialling thread does not keep a client alive."""
+    """A dialling thread does not keep a client alive."""
     reference = weakref.ref(driver)
 
     def deliver(index: int, outcome: Arrival) -> None:

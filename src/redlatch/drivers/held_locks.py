@@ -1,4 +1,4 @@
-"""The locks that a client still holds when it is closed with ``release=True``: they end, and their keys are deleted.
+"""The locks that a client still holds when it is closed with ``release=True``.
 
 First all leases of the client come into doubt (`Doubts`), and stay in it. From then on `check` and `remaining` of every
 lock report the loss, no attempt wins, and no waiter of the client gets a lease. Only then may a release leave.
@@ -17,20 +17,11 @@ from redlatch.votes.units import MILLISECOND, UNBOUNDED
 
 logger = logging.getLogger("redlatch")
 
-# The releases leave after this time at the latest, even if the loss was not reported to every holder yet.
+# The releases leave after this time even if the loss was not reported to every holder yet.
 TOLD_NS = 100 * MILLISECOND
 
 
 class HeldLocks:
-    """Ends the leases of a client, and makes the ballots that release its locks.
-
-    Args:
-        quorum: the client's.
-
-    Attributes:
-        ended: True once the leases have ended.
-    """
-
     def __init__(self, quorum: Quorum) -> None:
         self._quorum = quorum
         self.ended = False
@@ -51,7 +42,7 @@ class HeldLocks:
         """Send the releases of the locks that are held now; return whether there were any.
 
         Call it again when all calls have ended: an acquire that had its votes already may have kept its lock since.
-        Each lock is released once. If this is interrupted, the next call sends the releases again rather than never.
+        After an interrupt, the next call sends the releases again rather than never.
         """
         if not self.ended:
             return False
@@ -68,7 +59,6 @@ class HeldLocks:
         return bool(new)
 
     def report(self) -> None:
-        """Write to the log how many locks may stay on the masters, because too few masters have answered."""
         ballots = [ballot for _, ballot in self._released.values()]
         kept = sum([not ballot.decided or ballot.unavailable() for ballot in ballots])
         if kept:

@@ -15,10 +15,10 @@ from ..wire.engine.net import now_ns
 # The time for which close() waits for answers to releases that were sent.
 DRAIN_NS = SECOND
 
-# The same for a client that was forgotten, and is found by the garbage collector.
+# The same for a forgotten client, which the garbage collector finds.
 FORGOTTEN_NS = 100 * MILLISECOND
 
-# Frames of these modules are on the stack of a thread that is in a call of a client. Compiled functions have no frames.
+# A thread that is in a call of a client has frames of these modules. Compiled functions have no frames.
 _OUR_FRAMES = (
     "redlatch.client",
     "redlatch.locks.",
@@ -36,12 +36,11 @@ _OUR_FRAMES = (
 _DECORATORS = "redlatch.locks.decorate"
 
 _all_connections: weakref.WeakSet[Any] = weakref.WeakSet()
-# Connected ones; at exit they wait for answers.
 _drivers: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def nested() -> bool:
-    """Return whether this thread calls a client inside another call: its stack is ours, not ours, and ours again."""
+    """Return whether the stack of this thread is ours, not ours, and ours again: a call inside a call."""
     calls, ours = 0, False
     frame: FrameType | None = sys._getframe()
     while frame is not None:
@@ -53,20 +52,19 @@ def nested() -> bool:
 
 
 def await_answers_at_exit(driver: Any) -> None:
-    """Have `driver.await_answers(until_ns)` called when the interpreter ends, unless it is gone by then."""
+    """Have `driver.await_answers(until_ns)` called when the interpreter ends."""
     _drivers.add(driver)
 
 
 @atexit.register
 def _linger_all() -> None:
-    # For all together.
     until_ns = now_ns() + DRAIN_NS
     for driver in list(_drivers):
         driver.await_answers(until_ns)
 
 
 def disown_at_fork(connections: Any) -> None:
-    """Have `connections.disown()` called in every child that is forked off, unless it is gone by then."""
+    """Have `connections.disown()` called in every forked child."""
     _all_connections.add(connections)
 
 

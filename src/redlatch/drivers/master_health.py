@@ -32,8 +32,6 @@ def health_of_all(
     """Return what is known of all masters, and of the locks that are held.
 
     Args:
-        links: their links; None before the client connects.
-        guarded: what the guard knows of them; None without a guard.
         refused: why no call can succeed, or "".
         unused: whether that is because the client is closed or forked, so that no master votes.
         held: the holds that may be held.
@@ -49,10 +47,9 @@ def health_of_all(
 
 
 def causes_of(masters: list[Master], links: Sequence[Link] | None, guarded: bool) -> dict[str, BaseException]:
-    """Return why masters do not vote, by their names; `links` are None before the client connects."""
+    """Return why masters do not vote, by their names."""
     waiting = ConnectionError("it is not connected yet")
     known: Sequence[Link | None] = [None] * len(masters) if links is None else links
-    # Not strict: in the middle of a handover, another thread finds links of other masters.
     return {
         master.name: (link.cause or waiting) if link is not None else waiting
         for master, link in zip(masters, known, strict=False)
@@ -61,12 +58,6 @@ def causes_of(masters: list[Master], links: Sequence[Link] | None, guarded: bool
 
 
 def health_of(master: Master, link: Link | None, guarded: GuardedMaster | None, now_ns: int) -> MasterHealth:
-    """Return what is known of a master.
-
-    Args:
-        link: its link; None before the client connects.
-        guarded: what the guard knows of it; None without a guard.
-    """
     votes = link is not None and link.up and (guarded is None or link.monitor is not None)
     found = MasterHealth(master.address, votes)
     if link is not None and link.up:
@@ -103,11 +94,6 @@ def count_at_risk(holds: Iterable[Hold], links: Sequence[Link], quorum: int, gua
 
 
 def _why_not(cause: BaseException | None, now_ns: int) -> dict[str, Any]:
-    """Return why a master does not vote, and for how long it is kept out.
-
-    Args:
-        cause: why its connection broke or could not be made; None if it was not tried yet.
-    """
     if cause is None:
         return {"why": "not connected yet"}
     if isinstance(cause, MasterQuarantined):

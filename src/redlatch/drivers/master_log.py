@@ -16,13 +16,6 @@ MOST_SHOWN = 2000
 
 
 class MasterLog:
-    """Reports the state of one client's masters, and remembers what it has reported.
-
-    Args:
-        quorum: how many masters must agree.
-        tracking: whether the client asks the masters to push changes of watched keys.
-    """
-
     def __init__(self, masters: list[Master], quorum: int, tracking: bool) -> None:
         self._masters = masters
         self._quorum = quorum
@@ -37,7 +30,6 @@ class MasterLog:
         """Report why a master has no vote, and again when the type of the cause changes.
 
         Args:
-            connected: how many masters are connected.
             so_far: whether other masters are still being dialled for the first time.
         """
         if self._down.get(index) is not type(cause):
@@ -51,7 +43,7 @@ class MasterLog:
             logger.warning("%s is back: %s", self._named(index), self._state(connected, False))
 
     def _named(self, index: int) -> str:
-        """Return "master" and the address, or what the client calls its only master, such as a database."""
+        """A database is named as the client lists it."""
         master = self._masters[index]
         return f"{getattr(master, 'listed_as', 'master')} {master.address}"
 
@@ -63,9 +55,7 @@ class MasterLog:
         """Report what a service owner should know about a server that has just connected.
 
         Args:
-            traits: of the server.
             before: traits of the last connection; None at the first.
-            guarded: whether a guard decides which masters may vote.
         """
         if traits.reports_itself:
             return
@@ -93,6 +83,5 @@ class MasterLog:
 
 
 def report_set_back(masters: list[Master], index: int, by_ns: int) -> None:
-    """Report that a master's clock was set back."""
     address = masters[index].address
     logger.warning("the clock of master %s was set back by %.3f s: its keys stay longer", address, by_ns / SECOND)

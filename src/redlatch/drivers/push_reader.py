@@ -1,11 +1,8 @@
 """Reads what the masters push about held locks, for threads, while no thread of the client is in a call.
 
-Between two calls no thread reads the sockets (see `background`). A push about a waiter's key is read by the waiter, who
-is in a call. But a holder is in none, and its lock may be lost. So while keys of held locks are watched, this thread
-waits until a socket is readable, and has the push read.
-
-While another thread leads, that thread reads, and this one only finds that something has come. So it pauses after each
-event, and costs little in a client that makes many calls.
+A waiter is in a call and reads the push about its key. A holder is in none, and its lock may be lost. So while keys of
+held locks are watched, this thread waits until a socket is readable, and has the push read. It pauses after each event,
+so it costs little while another thread leads and reads.
 """
 
 from __future__ import annotations
@@ -21,10 +18,10 @@ from redlatch.wire.helper_threads import claim
 
 logger = logging.getLogger("redlatch")
 
-# After this time, in milliseconds, the push reader looks for new connections, and whether any key is still watched.
+# Milliseconds after which it looks for new connections, and whether any key is still watched.
 LOOK_MS = 250
 
-# For how many seconds it rests after each event.
+# Seconds of rest after each event.
 REST = 0.005
 
 
@@ -39,11 +36,11 @@ class PushReader:
 
     def __init__(self, driver: Any) -> None:
         self._driver = weakref.ref(driver)
-        # The new thread pops this, as that of `BackgroundThread` does.
+        # As in `BackgroundThread`.
         self._unstarted = [None]
 
     def start(self) -> None:
-        """Start the thread; harmless when repeated. If no thread can start, the background thread reads the pushes."""
+        """Start the thread; harmless when repeated. If none can start, the background thread reads the pushes."""
         if self._unstarted:
             run_aside("look", self._run)
 
@@ -74,7 +71,6 @@ class PushReader:
         if driver is not None:
             try:
                 driver.read_late_replies()
-            # An `on_lost` may raise SystemExit.
             except BaseException:
                 logger.exception("reading what the masters push failed; the next try comes in %s s", REST)
 

@@ -12,7 +12,6 @@ def twin_of(index: int, run_id: str, known: Mapping[int, str], masters: list[Mas
     """Return the index of another master that is the same server, or None.
 
     Args:
-        run_id: of the server that master `index` leads to.
         known: the run_id of each server that is known, by the index of its master.
     """
     me = masters[index]
@@ -23,10 +22,7 @@ def twin_of(index: int, run_id: str, known: Mapping[int, str], masters: list[Mas
 
 
 def refuse_twin(index: int, twin: int, masters: list[Master]) -> MasterRefused:
-    """Return the refusal of a master that is the same server as another one.
-
-    The handshake finds that out: the addresses differ, for instance because one is a name of the other.
-    """
+    """Return the refusal of a master whose address differs from that of another, but which is the same server."""
     return MasterRefused(
         f"{masters[index].address} is the same server as masters[{twin}] ({masters[twin].address}): "
         "they have one run_id; a quorum needs independent servers"

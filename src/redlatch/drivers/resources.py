@@ -1,7 +1,7 @@
-"""The connections of one client and the threads that make them; they end with the client.
+"""The resources that a client has to give back.
 
-A client ends in one of three ways. It is closed; or it is forgotten, and the garbage collector finds it; or the process
-is forked, and the client of the child owns nothing.
+A client is closed; or it is forgotten, and the garbage collector finds it; or the process is forked, and the client of
+the child owns nothing.
 """
 
 from __future__ import annotations
@@ -21,12 +21,10 @@ from .lifetime import FORGOTTEN_NS
 
 
 class Resources:
-    """The resources that a client has to give back.
+    """The connections of one client and the threads that make them.
 
     Attributes:
-        fleet: the engine's Fleet; None until it is made. Before that nothing is shared with a forked child, so the
-            child may use such a client.
-        lifecycle: whether the client may be used.
+        fleet: before it is made, nothing is shared with a forked child, so the child may use such a client.
         arrivals: what other threads have delivered, until the driver takes it.
         dismiss: closes a socket of a forgotten client.
     """
@@ -40,31 +38,27 @@ class Resources:
         self.lifecycle = Lifecycle() if lifecycle is None else lifecycle
         self.arrivals: deque[tuple[int, Arrival]] = deque()
         self.dismiss: Callable[[socket.socket], None] = socket.socket.close
-        # Connections that wait for the guard's decision.
         self._waiting: dict[int, Connection] = {}
         self._clock = clock
         self._dialled: list[int] = []
         # The error that kept a master from being dialled, until `connect` raises it.
         self.failure: Exception | None = None
-        # Their sockets are objects. This keeps them alive: else the garbage collector might finalize them, with a
-        # warning, before their owner can close them (see `Wires`). It must not keep this object alive.
+        # Keep the sockets alive: else the garbage collector might finalize them, with a warning, before their owner can
+        # close them (see `Wires`). It must not keep this object alive.
         weakref.finalize(self, _turn_away_all, self._waiting, self.arrivals).atexit = False
 
     def all_dialled(self) -> bool:
         return len(self._dialled) == len(self._masters)
 
     def raise_failure(self) -> None:
-        """Raise the error that kept a master from being dialled, once."""
         failure, self.failure = self.failure, None
         if failure is not None:
             raise failure
 
     def is_closing(self) -> bool:
-        """Return whether calls are refused from now on."""
         return self.lifecycle.closing
 
     def retire(self) -> None:
-        """Refuse every new call from now on; calls that are under way may still undo what they did."""
         self.lifecycle.retire()
 
     def close(self) -> None:
@@ -86,14 +80,13 @@ class Resources:
                 sock.close()
 
     def _let_wait(self, index: int, connection: Connection) -> None:
-        """Keep a connection until the guard decides. Another one is there if the master was dialled twice."""
+        """Keep a connection until the guard decides. If the master was dialled twice, another one may be there."""
         before = self._waiting.get(index)
         if before is not None and before is not connection:
             before.sock.close()
         self._waiting[index] = connection
 
     def _fallen(self) -> list[socket.socket]:
-        """Take the sockets of connections that broke since the driver last looked."""
         fallen, self.fleet.fallen = self.fleet.fallen, []
         return [sock for _, sock in fallen if sock is not None]
 
@@ -109,14 +102,13 @@ class Resources:
             self.close()
 
     def disown(self) -> None:
-        """In a forked child: own nothing. The connections and locks of the parent stay as they are."""
+        """The connections and locks of the parent stay as they are."""
         self.lifecycle.disown()
         # Closes the child's descriptors only; nothing is sent.
         self._hang_up()
 
 
 def _turn_away_all(waiting: dict[int, Connection], arrivals: deque[tuple[int, Arrival]]) -> None:
-    """Close the connections that wait for a decision, and those that no driver has taken."""
     while waiting:
         waiting.popitem()[1].sock.close()
     for _, arrival in list(arrivals):

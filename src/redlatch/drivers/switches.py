@@ -1,4 +1,4 @@
-"""The masters of one client that Sentinel finds: which server each connection leads to, and whether it was replaced."""
+"""The masters that Sentinel finds: to which server each connection leads, and which were replaced."""
 
 from __future__ import annotations
 
@@ -13,13 +13,8 @@ from redlatch.wire.dial.switches import Switch, SwitchListener
 
 
 class Switches:
-    """Listens to the sentinels, and remembers the connections that may have to be closed.
-
-    A switch may overtake a connection that is on its way to the driver, or the other way round. So each connection
+    """A switch may overtake a connection that is on its way to the driver, or the other way round. So each connection
     knows the number of the question that found its address (`Found`): only a later question can replace it.
-
-    Args:
-        deliver: takes (index, Switch) from a listener.
     """
 
     def __init__(self, masters: list[Master], deliver: Deliver) -> None:
@@ -32,25 +27,16 @@ class Switches:
         }
 
     def listen(self, index: int) -> None:
-        """Begin to listen to the sentinels of master `index`, if it has any; harmless when repeated.
-
-        Raises:
-            RuntimeError: no thread can start.
-        """
+        """Raise RuntimeError if no thread can start; harmless when repeated."""
         if index in self._listeners:
             self._listeners[index].start()
 
     def adopt(self, index: int, connection: Connection) -> None:
-        """Remember where the connection to master `index` leads."""
         if index in self._listeners:
             self._adopted[index] = connection.found
 
     def cause_to_leave(self, index: int, connection: Connection | None = None) -> Exception | None:
-        """Return why a connection to master `index` must be closed, or None.
-
-        Args:
-            connection: one that was not adopted yet; None for the adopted one.
-        """
+        """Return why a connection, by default the adopted one, must be closed; or None."""
         group = self._groups[index]
         found = self._adopted.get(index) if connection is None else connection.found
         successor = None if group is None or found is None else group.successor(found)
@@ -60,11 +46,10 @@ class Switches:
         return ConnectionAbortedError(f"the sentinels announced {new} as the master instead of {former}")
 
     def close(self) -> None:
-        """End the listeners; harmless when repeated."""
         for listener in self._listeners.values():
             listener.close()
 
 
 def _for_master(index: int, deliver: Deliver) -> Callable[[Switch], None]:
-    """Return what a listener calls. It refers to the client as weakly as `deliver` does."""
+    """Keep the client no more alive than `deliver` does."""
     return lambda switch: deliver(index, switch)
