@@ -1,22 +1,20 @@
 """Limits for the replies to a handshake, checked before the parser sees them.
 
-hiredis trusts every length: it allocates a list as long as the header of an array says, before any element has come.
-Fourteen bytes can cost eight gigabytes. After the handshake, no reply with a length reaches the parser (see `engine`).
-Only the bridge to a server without scripts parses some; there these limits count for each batch of commands.
+hiredis allocates a list as long as the header of an array says, before any element has come: fourteen bytes can cost
+eight gigabytes. After the handshake, only the bridge to a server without scripts parses replies with a length (see
+`engine`); there the limits count for each batch of commands.
 """
 
 from __future__ import annotations
 
 from ..errors import MasterRefused
 
-# The largest number of bytes. A handshake returns some INFO sections of a few kilobytes each, and the SHA of each
-# script.
+# A handshake returns some INFO sections of a few kilobytes each, and the SHA of each script.
 MAX_BYTES = 131_072
 
-# The largest number of elements. The map of HELLO has fourteen, and seven more for each module.
+# The map of HELLO has fourteen elements, and seven more for each module.
 MAX_ELEMENTS = 4096
 
-# A number with more digits counts as too large.
 MAX_DIGITS = 18
 
 _WITH_LENGTH = b"$=!"
@@ -25,8 +23,6 @@ _OF_PAIRS = b"%|"
 
 
 class Limits:
-    """Check the headers in a stream of RESP."""
-
     def __init__(self) -> None:
         self._bytes = self._elements = 0
         # The number of bytes of the current string that have not come yet.
@@ -35,15 +31,10 @@ class Limits:
         self._line = b""
 
     def forgive(self) -> None:
-        """Reset the counts, because the replies so far were taken."""
         self._bytes = self._elements = 0
 
     def check(self, data: bytes) -> None:
-        """Check the next bytes of the stream.
-
-        Raises:
-            MasterRefused: the stream is too long, or a header announces too many bytes or elements.
-        """
+        """Raise MasterRefused if the stream is too long, or a header announces too many bytes or elements."""
         self._bytes += len(data)
         if self._bytes > MAX_BYTES:
             raise MasterRefused(f"the server sent more than {MAX_BYTES} bytes in answer to the handshake")

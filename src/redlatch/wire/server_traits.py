@@ -23,17 +23,13 @@ _ERROR_KINDS: dict[str, type[Exception]] = {
 # Errors of servers for a script that calls a command without permission. Redis up to 7.0 does not name the command.
 _NOT_IN_SCRIPTS = "ACL failure in script", "executing the script can't run this command"
 
-# The part that errors show of a reply with a length: its type and its length.
 _HEADER = re.compile(rb"[*%~>|$=!]\d{1,8}")
 
 
 def reply_error(text: str, login: bool = False) -> Exception:
-    """Turn an error reply into redis-py's exception, so that causes look familiar to readers.
+    """Turn an error reply into redis-py's exception.
 
-    Every error reply passes through here. Its text is filtered, because a server may repeat what it was sent.
-
-    Args:
-        login: whether the command carried credentials.
+    Its text is filtered, because a server may repeat what it was sent; `login` is True if that had credentials.
     """
     return _kind_of(text)(redacted_login(text) if login else redacted(text))
 
@@ -57,16 +53,14 @@ class Traits:
 
     Attributes:
         run_id: the server's own random name, new at every start.
-        server, version: "valkey" or "redis", and its version as a tuple of numbers.
         role: "master", or the role that it reports, made printable.
         protocol: 3, or 2 where HELLO was refused.
         tracking: whether the server pushes when a key that was noted has changed.
         dialect: the cheapest way to call it (see votes.commands).
         evicts: its maxmemory_policy, made printable, if that may evict keys before they expire; else "".
-        doubted_ns: votes of former connections before this time may be void, in nanoseconds since boot; 0 if none are.
-            Only a bridge says so; for a server of Redis the guard decides.
+        doubted_ns: votes of former connections before this time may be void. Only a bridge says so; for a server of
+            Redis the guard decides.
         report: what the extension of the handshake returned; None without an extension.
-        scripts: whether commands call scripts there (see `scriptless`).
         reports_itself: whether the log already describes this server to its owner.
     """
 
@@ -89,15 +83,15 @@ class Traits:
         self.evicts = "" if policy == "noeviction" or info.get("maxmemory") == "0" else shown(policy)
 
     def ends(self, error: Exception) -> bool:
-        """Return whether an error reply means that the connection is of no use any more; a bridge may say so."""
+        """Return whether an error means that the connection is of no use any more."""
         return False
 
     def lacks(self, error: Exception) -> bool:
-        """Return whether an error means that a command or script is unknown here, but a script's full text may work."""
+        """Return whether an error means that a script's full text may work instead."""
         return str(error).startswith(("NOSCRIPT", "NOPERM", "ERR unknown command"))
 
     def downgrade(self, error: Exception, dialect: int) -> int:
-        """Return the dialect to use from now on; a native command that is not allowed is not tried again."""
+        """A native command that is not allowed is not tried again."""
         return dialect if dialect == FULL_TEXT or str(error).startswith("NOSCRIPT") else BY_SHA
 
 

@@ -19,25 +19,17 @@ _NOTHING = object()
 
 
 def seconds() -> float:
-    """Return the time by the clock of all deadlines, in seconds; a test may freeze the clocks of `time`."""
+    """A test may freeze the clocks of `time`, but not this one."""
     return now_ns() / SECOND
 
 
 class Conversation:
-    """A blocking conversation: commands out in one send, one reply for each.
-
-    Args:
-        sock: the connected socket; the caller closes it.
-        timeout: seconds for the whole conversation.
-
-    Attributes:
-        sent_ns: when the last commands left, in nanoseconds since boot.
-    """
+    """Commands out in one send, one reply for each, within `timeout` seconds for all. The caller closes the socket."""
 
     def __init__(self, sock: socket.socket, timeout: float) -> None:
         self.sock = sock
         self.until = seconds() + timeout
-        # The number of next replies that answer commands with credentials.
+        # So many of the next replies answer commands with credentials.
         self.logins = [0]
         self.reader = Reader(notEnoughData=_NOTHING, replyError=partial(_error_reply, self.logins))
         self.limits = Limits()
