@@ -260,7 +260,6 @@ def test_an_unknown_name_is_an_attribute_error_with_the_name() -> None:
 SMALL = {
     "redlatch.django.django_redis_cache": "only this module imports django-redis",
     "redlatch.drivers.lifecycle": "only what a compiled driver looks up in every call",
-    "redlatch.drivers.refusals": "three functions of a few lines",
     "redlatch.guard.single_master": "a single master needs three actions of its own",
     "redlatch.votes.durations": "one class of two methods",
     "redlatch.votes.units": "constants, the interface of a clock and two formulas",

@@ -22,8 +22,7 @@ from .arrivals import DIAL_TIMEOUT, Arrival, Backoff, Deliver, MakeDialler, Make
 from .lifecycle import Lifecycle
 from .lifetime import disown_at_fork
 from .master_health import causes_of, health_of_all
-from .master_log import MOST_SHOWN, MasterLog, report_set_back
-from .refusals import refuse_list, refuse_twin, twin_of
+from .master_log import MOST_SHOWN, MasterLog, refuse_list, refuse_twin, report_set_back, twin_of
 from .resources import Resources
 from .status import stats_of_masters
 from .switches import Switches
