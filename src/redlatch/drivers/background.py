@@ -3,12 +3,18 @@
 Between two calls no thread reads. Usually the next call comes soon. If it does not, a late reply may need an answer: a
 master does not know the script of a release, or its connection breaks. So a thread that leaves replies behind asks the
 background thread to read them a moment later, again and again until no reply is missing.
+
+A push about a held lock must be read at once, since the lock may be lost. So while keys of held locks are watched, the
+push reader waits until a socket is readable, and has the push read. It pauses after each event, so it costs little
+while another thread leads and reads.
 """
 
 from __future__ import annotations
 
 import logging
+import select
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +30,12 @@ PERIOD = 0.25
 
 # Seconds until the next try after an error.
 AGAIN = 0.25
+
+# Milliseconds after which the push reader looks for new connections, and whether any key is still watched.
+LOOK_MS = 250
+
+# Seconds that the push reader rests after each event.
+REST = 0.005
 
 
 class Bell:
@@ -171,3 +183,57 @@ def run_aside(name: str, work: Callable[..., object], *args: Any) -> bool:
     except RuntimeError:
         return False
     return True
+
+
+class PushReader:
+    """One thread that has `driver.read_late_replies()` called when a master pushes something.
+
+    It ends when no key is watched any more, and when the driver is collected. `start` starts it again.
+
+    Args:
+        driver: not kept alive. Its `sockets()` returns the descriptors to look at, none if no key is watched.
+    """
+
+    def __init__(self, driver: Any) -> None:
+        self._driver = weakref.ref(driver)
+        # As in `BackgroundThread`.
+        self._unstarted = [None]
+
+    def start(self) -> None:
+        """Start the thread; harmless when repeated. If none can start, the background thread reads the pushes."""
+        if self._unstarted:
+            run_aside("look", self._run)
+
+    def _run(self) -> None:
+        while claim(self._unstarted):
+            while self._look():
+                pass
+            # From now on `start` starts another thread. Before that it may have found this one.
+            self._unstarted.append(None)
+            if not self._sockets():
+                return
+
+    def _look(self) -> bool:
+        """Wait for an event, and have it read; return whether to go on."""
+        sockets = self._sockets()
+        if not sockets:
+            return False
+        poll = select.poll()
+        for descriptor in sockets:
+            poll.register(descriptor, select.POLLIN)
+        if poll.poll(LOOK_MS):
+            self._read()
+            time.sleep(REST)
+        return True
+
+    def _read(self) -> None:
+        driver = self._driver()
+        if driver is not None:
+            try:
+                driver.read_late_replies()
+            except BaseException:
+                logger.exception("reading what the masters push failed; the next try comes in %s s", REST)
+
+    def _sockets(self) -> list[int]:
+        driver = self._driver()
+        return [] if driver is None else [descriptor for descriptor in driver.sockets() if descriptor >= 0]

@@ -15,10 +15,9 @@ from redlatch.drivers.arrivals import (
     MakeGuard,
     reject,
 )
-from redlatch.drivers.background import BackgroundThread, run_aside
+from redlatch.drivers.background import BackgroundThread, PushReader, run_aside
 from redlatch.drivers.closing import Closing
 from redlatch.drivers.lifetime import await_answers_at_exit
-from redlatch.drivers.push_reader import PushReader
 from redlatch.drivers.upkeep import Question, Renewal, ReportThreads, work_of
 from redlatch.errors import LockError
 from redlatch.guard.handover import Successor
