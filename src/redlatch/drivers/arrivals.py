@@ -15,10 +15,12 @@ from hiredis import HiredisError
 
 from ..errors import MasterQuarantined
 from ..guard.admission import Admissions
+from ..masters.group import Found
 from ..masters.master import Master
+from ..masters.server import address_of
 from ..votes.units import SECOND, Clock
 from ..wire.dial.connect import Connection, longer
-from ..wire.dial.switches import Switch
+from ..wire.dial.switches import Switch, SwitchListener
 
 # Seconds for one connect and for one handshake.
 DIAL_TIMEOUT = 2.0
@@ -77,3 +79,48 @@ def weakly(driver: Any) -> Deliver:
             reject(outcome)
 
     return deliver
+
+
+class Switches:
+    """The masters that Sentinel finds: to which server each connection leads, and which were replaced.
+
+    A switch may overtake a connection that is on its way to the driver, or the other way round. So each connection
+    knows the number of the question that found its address (`Found`): only a later question can replace it.
+    """
+
+    def __init__(self, masters: list[Master], deliver: Deliver) -> None:
+        self._groups = [master.group for master in masters]
+        self._adopted: dict[int, Found | None] = {}
+        self._listeners = {
+            index: SwitchListener(group, _for_master(index, deliver))
+            for index, group in enumerate(self._groups)
+            if group is not None
+        }
+
+    def listen(self, index: int) -> None:
+        """Raise RuntimeError if no thread can start; harmless when repeated."""
+        if index in self._listeners:
+            self._listeners[index].start()
+
+    def adopt(self, index: int, connection: Connection) -> None:
+        if index in self._listeners:
+            self._adopted[index] = connection.found
+
+    def cause_to_leave(self, index: int, connection: Connection | None = None) -> Exception | None:
+        """Return why a connection, by default the adopted one, must be closed; or None."""
+        group = self._groups[index]
+        found = self._adopted.get(index) if connection is None else connection.found
+        successor = None if group is None or found is None else group.successor(found)
+        if found is None or successor is None:
+            return None
+        former, new = address_of(*found.address), address_of(*successor)
+        return ConnectionAbortedError(f"the sentinels announced {new} as the master instead of {former}")
+
+    def close(self) -> None:
+        for listener in self._listeners.values():
+            listener.close()
+
+
+def _for_master(index: int, deliver: Deliver) -> Callable[[Switch], None]:
+    """Keep the client no more alive than `deliver` does."""
+    return lambda switch: deliver(index, switch)

@@ -20,11 +20,10 @@ from ..masters.master import Master
 from ..quorum.quorum import Quorum
 from ..votes.units import MILLISECOND, SECOND, UNBOUNDED, Clock, quorum_of
 from ..wire.dial.connect import Connection
-from .arrivals import DIAL_TIMEOUT, Arrival, Deliver, MakeDialler, MakeFleet, MakeGuard, reject
+from .arrivals import DIAL_TIMEOUT, Arrival, Deliver, MakeDialler, MakeFleet, MakeGuard, Switches, reject
 from .connections import Connections
 from .lifecycle import Lifecycle
 from .master_log import MasterLog, report_set_back
-from .switches import Switches
 
 logger = logging.getLogger("redlatch")
 
