@@ -5,7 +5,7 @@ from __future__ import annotations
 from redlatch.drivers.arrivals import MakeDialler, MakeGuard, weakly
 from redlatch.drivers.connections import Connections
 from redlatch.drivers.handover import MovingConnections
-from redlatch.drivers.held_locks import HeldLocks
+from redlatch.drivers.lifetime import HeldLocks
 from redlatch.drivers.status import ClientStatus
 from redlatch.guard.handover import Successor
 from redlatch.masters.master import Master

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from redlatch.drivers.background import BackgroundThread
 from redlatch.drivers.connections import Connections
-from redlatch.drivers.held_locks import TOLD_NS, HeldLocks
-from redlatch.drivers.lifetime import DRAIN_NS, nested
+from redlatch.drivers.lifetime import DRAIN_NS, TOLD_NS, HeldLocks, nested
 from redlatch.quorum.claim import ASKING, RELEASING, UNDOING, WAITING
 from redlatch.quorum.quorum import Quorum
 from redlatch.quorum.upkeep_schedule import UpkeepSchedule

@@ -20,9 +20,8 @@ from ..wire.dial.connect import LONGEST_PAUSE, Connection, Dialler
 from ..wire.dial.switches import Switch
 from .arrivals import DIAL_TIMEOUT, Arrival, Backoff, Deliver, MakeDialler, MakeFleet, MakeGuard, Outcome, Switches
 from .lifecycle import Lifecycle
-from .lifetime import disown_at_fork
+from .lifetime import Resources, disown_at_fork
 from .master_log import MOST_SHOWN, MasterLog, refuse_list, refuse_twin, report_set_back, twin_of
-from .resources import Resources
 from .status import causes_of, health_of_all, stats_of_masters
 from .upkeep import report_lost_releases
 
