@@ -20,8 +20,7 @@ from ...errors import MasterRefused
 from ...votes.commands import pack
 from ...votes.kinds import FAMILY
 from ..engine.net import CLOSED
-from ..reply_limits import Limits
-from ..server_traits import Traits, described, reply_error
+from ..server_traits import Limits, Traits, described, reply_error
 from .bridge import BREAKS, ENDS, BackendLost, close_at_fork
 from .sharing import runs
 from .transactions import SCRIPT_RIGHTS, StatusReply, Steps, TouchedTooOften, Words

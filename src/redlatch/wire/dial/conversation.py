@@ -12,8 +12,7 @@ from ...errors import MasterRefused
 from ...votes.redaction import shown
 from ...votes.units import SECOND
 from ..engine.net import now_ns
-from ..reply_limits import Limits
-from ..server_traits import reply_error
+from ..server_traits import Limits, reply_error
 
 _NOTHING = object()
 

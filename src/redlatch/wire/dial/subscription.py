@@ -23,8 +23,7 @@ from ...masters.server import Server
 from ...votes.commands import pack
 from ...votes.redaction import shown
 from ..helper_threads import start_thread
-from ..reply_limits import Limits
-from ..server_traits import reply_error
+from ..server_traits import Limits, reply_error
 from .conversation import Conversation, seconds
 from .sentinels import TIMEOUT, login_to
 
