@@ -115,7 +115,7 @@ class Driver(BaseDriver):
         self._arm(self._clock.now())
 
     async def run(self, steps: Steps) -> Any:
-        """A second coroutine would cost each call its frame."""
+        """Perform the effects of an iterator. A second coroutine would cost each call its frame."""
         called = self.queues.called
         try:
             if get_running_loop() is not self.home or not self._lifecycle.usable:
@@ -194,7 +194,7 @@ class Driver(BaseDriver):
         future.wake_soon()
 
     def _recover(self, steps: Steps, error: BaseException) -> None:
-        """After an interrupt it is called again."""
+        """End interrupted or failed steps. After an interrupt this is called again."""
         steps.close()
         if isinstance(steps, Call):
             steps.recover(self, error)
@@ -545,7 +545,7 @@ class Driver(BaseDriver):
             self._timer = None
 
     def _expire(self) -> None:
-        """One last look at the sockets comes first."""
+        """End the waits whose time is over, after one last look at the sockets."""
         self._timer = None
         try:
             self._look()
@@ -571,7 +571,7 @@ class Driver(BaseDriver):
             self._attend_at(due_ns)
 
     def _attend_at(self, due_ns: int) -> None:
-        """After an interrupt, the timer that was set before goes off, perhaps with the new one."""
+        """Attend at that time. After an interrupt, the timer that was set before goes off, perhaps with the new one."""
         before, timer = self._attending, None
         if self._forgotten and not self.queues.by_key:
             pass
@@ -654,7 +654,7 @@ class Driver(BaseDriver):
         if self._lifecycle.closed:
             return
         try:
-            # Taken off when it is done, so that an interrupt loses none.
+            # Taken off last, so that an interrupt loses none.
             while self._arrivals:
                 if self._connections.arrive(*self._arrivals[0]):
                     self._attend_at(self._clock.now())

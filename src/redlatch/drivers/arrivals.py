@@ -50,7 +50,7 @@ class Backoff:
         self._adopted_ns[index] = now_ns
 
     def pause_after(self, index: int, cause: BaseException | None, now_ns: int) -> float:
-        """Return 0.0 unless a reply of the master has ended the connection within a second."""
+        """Return seconds; 0.0 unless a reply of the master has ended the connection within a second."""
         soon = now_ns - self._adopted_ns.get(index, 0) < SECOND
         by_reply = type(cause) is ConnectionError or isinstance(cause, (redis_errors.RedisError, HiredisError))
         # The guard decides about a master that may have forgotten locks, and needs its next handshake at once.
@@ -68,7 +68,7 @@ def reject(outcome: Arrival) -> None:
 
 
 def weakly(driver: Any) -> Deliver:
-    """A dialling thread does not keep a client alive."""
+    """Return a `deliver` that does not keep a client alive."""
     reference = weakref.ref(driver)
 
     def deliver(index: int, outcome: Arrival) -> None:
@@ -98,7 +98,7 @@ class Switches:
         }
 
     def listen(self, index: int) -> None:
-        """Raise RuntimeError if no thread can start; harmless when repeated."""
+        """Listen to the sentinels of a master; raise RuntimeError if no thread can start."""
         if index in self._listeners:
             self._listeners[index].start()
 
@@ -122,5 +122,5 @@ class Switches:
 
 
 def _for_master(index: int, deliver: Deliver) -> Callable[[Switch], None]:
-    """Keep the client no more alive than `deliver` does."""
+    """Return a callback that keeps the client no more alive than `deliver` does."""
     return lambda switch: deliver(index, switch)

@@ -39,7 +39,7 @@ REST = 0.005
 
 
 class Bell:
-    """Several rings before the wait count as one.
+    """A signal to one thread. Several rings before the wait count as one.
 
     It is not a threading.Event, because an interrupt inside its `set` or `wait` leaves its lock taken indefinitely.
     """
@@ -60,7 +60,7 @@ class Bell:
         return self._free_when_rung.acquire(False)
 
     def wait(self, seconds: float = -1) -> None:
-        """A negative number is no limit."""
+        """Wait until it is rung; a negative number is no limit."""
         self._free_when_rung.acquire(timeout=seconds)
 
 
@@ -90,13 +90,13 @@ class BackgroundThread:
             start_thread("upkeep", self._run)
 
     def read_later(self) -> None:
-        """If interrupted, a repeated call asks again."""
+        """Ask for a reading. If interrupted, a repeated call asks again."""
         if not self._read_planned:
             self._read_asked = True
             self._bell.ring()
 
     def attend_by(self, due_ns: int) -> None:
-        """This is cheap if the thread wakes early enough."""
+        """Have `attend` called at that time. This is cheap if the thread wakes early enough."""
         self._attends = True
         if due_ns < self.wake_ns:
             self._bell.ring()

@@ -100,7 +100,7 @@ class Closing:
             pass
 
     def _hang_up(self, drain_ns: int) -> None:
-        """May be repeated."""
+        """Close the connections, now or in the background thread. This may be repeated."""
         self._connections.retire()
         if self._leader.fleet is None or self._lifecycle.forked:
             self._connections.close()
@@ -129,7 +129,7 @@ class Closing:
         return self._drain_ns
 
     def _disconnect(self, drain_ns: int) -> None:
-        """The caller has the role."""
+        """Undo what is under way, wait for answers, and close every connection; the caller has the role."""
         leader = self._leader
         try:
             # An earlier call closed them, and was interrupted after that.

@@ -258,7 +258,7 @@ class Connections(Resources):
         self.untried.discard(index)
 
     def _reports(self) -> list[HandshakeReport | None]:
-        """None stands for a master out of reach."""
+        """Return the reports of the waiting connections, and None for each master out of reach."""
         missing = [index for index in self._tried if index not in self._waiting and not self.fleet.links[index].up]
         return [connection.traits.report for connection in list(self._waiting.values())] + [None] * len(missing)
 

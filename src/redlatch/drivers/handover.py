@@ -150,13 +150,13 @@ class MovingConnections(Connections):
         super().dial_again()
 
     def _look_ahead(self, wait_ns: int) -> None:
-        """Failed attempts wait for the result."""
+        """Look at the new masters. Failed attempts wait for the result."""
         if self._probe is not None:
             self._quorum.moving_ns = max(self._quorum.moving_ns, self._clock.now() + wait_ns)
             self._probe.start()
 
     def arrive(self, index: int, outcome: Arrival) -> bool:
-        """The list follows from the index (see `STRIDE`)."""
+        """Take what was delivered for a master of any list (see `STRIDE`)."""
         own = index if outcome is None else index - self._base
         if 0 <= own < len(self._masters):
             return super().arrive(own, outcome)

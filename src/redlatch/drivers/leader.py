@@ -268,7 +268,7 @@ class Leader:
             self.fleet.wires.wake()
 
     def read_late_replies(self) -> None:
-        """A refused client reads, too: the reason may go."""
+        """Count late replies. A refused client reads, too: the reason may go."""
         me, lifecycle = this_thread(), self._lifecycle
         try:
             if not (lifecycle.closing or lifecycle.forked) and self.role.setdefault(ROLE, me) == me:
@@ -297,7 +297,7 @@ class Leader:
 
     def wake_called(self) -> None:
         called = self._queues.called
-        while called:  # taken off when it is done, so that an interrupt loses none
+        while called:  # taken off last, so that an interrupt loses none
             try:
                 awaited = called[0]
                 waiter = awaited.waiter

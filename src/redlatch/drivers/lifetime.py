@@ -179,7 +179,7 @@ class Resources:
             self.close()
 
     def disown(self) -> None:
-        """The connections and locks of the parent stay as they are."""
+        """Give up what a forked child has. The connections and locks of the parent stay as they are."""
         self.lifecycle.disown()
         # Closes the child's descriptors only; nothing is sent.
         self._hang_up()

@@ -45,7 +45,7 @@ class MasterLog:
             logger.warning("%s is back: %s", self._named(index), self._state(connected, False))
 
     def _named(self, index: int) -> str:
-        """A database is named as the client lists it."""
+        """Return "master" and the address, or what a client calls its database."""
         master = self._masters[index]
         return f"{getattr(master, 'listed_as', 'master')} {master.address}"
 

@@ -94,7 +94,7 @@ class LightFuture:
 
 
 def new_light_future(loop: asyncio.AbstractEventLoop, until_ns: int) -> LightFuture:
-    """A function costs less than a constructor (see `new_ballot`)."""
+    """Return a new future. A function costs less than a constructor (see `new_ballot`)."""
     future: LightFuture = LightFuture.__new__(LightFuture)
     future._begin(loop, until_ns)
     return future

@@ -81,7 +81,7 @@ class Driver(BaseDriver):
             raise
 
     def _recover(self, steps: Steps, error: BaseException) -> None:
-        """After an interrupt it is called again."""
+        """End interrupted or failed steps. After an interrupt this is called again."""
         steps.close()
         self._leader.recover()
         if isinstance(steps, Call):

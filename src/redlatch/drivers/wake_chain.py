@@ -30,7 +30,9 @@ APART_NS = 100_000_000
 
 
 class WakeChain:
-    """`resting` is the leader while it sleeps because others are woken one by one."""
+    """Wakes the threads of decided ballots. `resting` is the leader, while it sleeps because others are woken one by
+    one.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -46,7 +48,7 @@ class WakeChain:
 
     def wake_owners(self, decided: list[Ballot]) -> None:
         idle = self.next_asleep() is None
-        # Taken off when it is done, so that an interrupt loses none.
+        # Taken off last, so that an interrupt loses none.
         while decided:
             sleeper = decided[-1].waiter
             sleeper.decided = True
@@ -61,7 +63,7 @@ class WakeChain:
             self.wake_next()
 
     def next_asleep(self) -> Sleeper | None:
-        """A thread leaves the queue only when it is found awake, so that an interrupt does not lose it."""
+        """Return the next thread to wake. It leaves the queue when it is found awake: an interrupt does not lose it."""
         while self.ready:
             try:
                 sleeper = self.ready[0]

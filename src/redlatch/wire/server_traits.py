@@ -104,7 +104,7 @@ class Traits:
         return str(error).startswith(("NOSCRIPT", "NOPERM", "ERR unknown command"))
 
     def downgrade(self, error: Exception, dialect: int) -> int:
-        """A native command that is not allowed is not tried again."""
+        """Return the dialect to use from now on; a native command that is not allowed is not tried again."""
         return dialect if dialect == FULL_TEXT or str(error).startswith("NOSCRIPT") else BY_SHA
 
 

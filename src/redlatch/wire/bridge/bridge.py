@@ -31,7 +31,7 @@ _closed_at_fork: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
 def close_at_fork(sock: socket.socket) -> None:
-    """The child has no thread that would close a bridge's socket."""
+    """Close a bridge's socket in every forked child, which has no thread that would."""
     _closed_at_fork.add(sock)
 
 
@@ -60,7 +60,7 @@ class Backend(Protocol):
 
 
 class BackendLost(Exception):
-    """The text says why the backend of a bridge cannot be used any more.
+    """The backend of a bridge cannot be used any more; the text says why.
 
     Args:
         voids: whether locks may have been lost with it.
@@ -142,7 +142,7 @@ class _Bridge(Generic[AnyBackend]):
             logger.info("a bridge ends: %s", error)
 
     def _end(self, backend: AnyBackend) -> None:
-        """The engine must see the end even if the backend fails again."""
+        """Close the backend, then the bridge: the engine must see the end even if the backend fails again."""
         try:
             backend.close()
         except Exception:
@@ -184,7 +184,7 @@ class _Bridge(Generic[AnyBackend]):
             self._send(b">2\r\n$10\r\ninvalidate\r\n" + which)
 
     def _send(self, data: bytes) -> None:
-        """The engine may read little by little, so this may wait."""
+        """Send to the engine, which may read little by little: this may wait."""
         try:
             self._theirs.sendall(data)
         except OSError:

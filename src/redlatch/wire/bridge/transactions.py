@@ -66,7 +66,7 @@ YES, NO = 1, 0
 
 
 class StatusReply(bytes):
-    """A status, and not a string with a length."""
+    """A reply of one line, not a string with a length."""
 
 
 class TouchedTooOften(Exception):
@@ -153,7 +153,7 @@ def _number(reply: Reply) -> int:
 
 
 def _clock_us(reply: Reply) -> int:
-    """In microseconds since 1970."""
+    """Return the server's clock in microseconds since 1970."""
     if not isinstance(reply, list) or len(reply) != 2:
         raise Failed(ConnectionError(f"TIME was answered with {type(reply).__name__}"))
     return _number(reply[0]) * 1_000_000 + _number(reply[1])
@@ -213,7 +213,7 @@ def _holder(key: bytes, counter: bytes) -> Part[StatusReply | int]:
 
 
 def _counter(value: Reply, clock: Reply) -> int:
-    """A missing counter is the server's clock minus half a day (see `votes.scripts`)."""
+    """Return a counter; a missing one is the server's clock minus half a day (see `votes.scripts`)."""
     return _clock_us(clock) - FENCE_IDLE_MS * 500 if value is None else _number(value)
 
 

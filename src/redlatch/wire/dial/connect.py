@@ -253,7 +253,7 @@ class Dialler:
         self._process = os.getpid()
 
     def start(self, index: int, pause: float = 0.0, extension: HandshakeExtension | None = None) -> None:
-        """Raise RuntimeError if no thread can start."""
+        """Begin to dial a master after a pause in seconds; raise RuntimeError if no thread can start."""
         if not self._closed:
             self._process = os.getpid()
             start_thread("dial", self._run, index, pause, extension)
@@ -270,7 +270,7 @@ class Dialler:
                 _release(pause)
 
     def hurry(self, index: int) -> None:
-        """There is news of a master: end the pause before its next try."""
+        """End the pause before the next try with a master, because there is news of it."""
         for dialled, pause in list(self._pauses):
             if dialled == index:
                 _release(pause)

@@ -18,12 +18,12 @@ _NOTHING = object()
 
 
 def seconds() -> float:
-    """A test may freeze the clocks of `time`, but not this one."""
+    """Return the time by a clock that a test does not freeze with those of `time`."""
     return now_ns() / SECOND
 
 
 class Conversation:
-    """Commands out in one send, one reply for each, within `timeout` seconds for all. The caller closes the socket."""
+    """Sends commands and reads one reply for each, within `timeout` seconds. The caller closes the socket."""
 
     def __init__(self, sock: socket.socket, timeout: float) -> None:
         self.sock = sock

@@ -77,7 +77,7 @@ def uses_scripts(conversation: Conversation, mode: Scripts, address: str, prepar
 
 
 def refuses_eval(mode: Scripts, prepared: list[Any]) -> bool:
-    """EVALSHA may still work where EVAL is refused."""
+    """Return whether EVAL is refused; EVALSHA may still work."""
     return mode == "watch" or _refusal(prepared[-1:]) is not None
 
 
@@ -122,7 +122,7 @@ def _refusal(answers: list[Any]) -> Exception | None:
 
 
 def _is_about_the_command(text: str) -> bool:
-    """Tell an error about the command from one about its key or the state of the server."""
+    """Return whether an error is about the command, and not about its key or the state of the server."""
     # Some platforms have words of their own for a command that they do not allow. A refused EXEC is answered with
     # "EXECABORT Transaction discarded because of: NOPERM ...".
     return text.startswith("ERR ") or ("NOPERM" in text and "command" in text)

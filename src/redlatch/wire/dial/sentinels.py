@@ -39,7 +39,7 @@ _HOST = re.compile(r"[\w.:%-]{1,255}", re.ASCII)
 
 
 class SentinelAnswer(NamedTuple):
-    """The epoch of the sentinel's configuration, which grows with each fail-over, is for messages only."""
+    """The address of a master. The epoch of the configuration, which each fail-over raises, is for messages only."""
 
     address: Address
     epoch: int
@@ -172,7 +172,7 @@ def _answer_of(group: Group, sentinel: Server) -> SentinelAnswer:
 
 
 def _number(state: list[Any], field: bytes) -> int:
-    """The reply to SENTINEL MASTER has the fields and their values in turn."""
+    """Return a number from the reply to SENTINEL MASTER, which has the fields and their values in turn."""
     value = dict(zip(state[::2], state[1::2], strict=False)).get(field)
     if not isinstance(value, bytes) or not value.isdigit() or len(value) > 19:
         raise ValueError(f"it does not say its {field.decode()}")

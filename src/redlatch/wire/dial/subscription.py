@@ -48,7 +48,7 @@ _NOTHING = object()
 
 
 class Allowance:
-    """`due` is when it may be done next."""
+    """A limit for questions; the next one is allowed at `due`."""
 
     def __init__(self) -> None:
         self.due = -math.inf
@@ -111,7 +111,7 @@ class Subscribing:
 
 
 def _subscribed(sentinel: Server) -> socket.socket:
-    """The reply to SUBSCRIBE is read with the messages, since one may follow it at once."""
+    """Connect and subscribe. The reply is read with the messages, since one may follow it at once."""
     login = login_to(sentinel)
     sock = sentinel.connect(TIMEOUT)
     try:

@@ -61,9 +61,7 @@ class SwitchListener:
         self._wakeup: tuple[socket.socket, socket.socket] | None = None
 
     def start(self) -> None:
-        """Raise RuntimeError if no thread can start, or this process has no descriptor left for it; harmless when
-        repeated.
-        """
+        """Start the thread, unless it runs; raise RuntimeError if the process has no thread or descriptor left."""
         if not self._unstarted or self._closed:
             return
         self._process = os.getpid()
@@ -80,7 +78,7 @@ class SwitchListener:
             raise
 
     def close(self) -> None:
-        """In a forked child, close the child's copies of the sockets."""
+        """End the thread. In a forked child, close the child's copies of the sockets."""
         self._closed = True
         alone = bool(self._unstarted) or self._process != os.getpid()
         self._end_wakeup(both=alone)
@@ -124,7 +122,7 @@ class SwitchListener:
             self._ask()
 
     def _is_ours(self, message: Any) -> bool:
-        """A message is "group old-host old-port new-host new-port"."""
+        """Return whether "group old-host old-port new-host new-port" is about our group."""
         words = message.split() if isinstance(message, bytes) else []
         return len(words) == 5 and words[0] == self._group.name.encode()
 

@@ -122,8 +122,10 @@ class Fleet:
     # --- commands out ------------------------------------------------------------------------------
 
     def submit(self, ballot: Ballot) -> None:
-        """A link that is being dialled parks the ballot. A link that is down votes "failed" at once; so does, for a
-        ballot with a ttl, a link that does not cover it.
+        """Stage a command on each link that its ballot asks.
+
+        A link that is being dialled parks the ballot. A link that is down votes "failed" at once; so does, for a ballot
+        with a ttl, a link that does not cover it.
         """
         command = ballot.command
         self._begin()
@@ -193,7 +195,7 @@ class Fleet:
             self.flush()
 
     def _announce(self, link: Link, command: Command) -> None:
-        """A question makes the master track its key, so that it pushes a change."""
+        """Make the master track the key of a question, so that it pushes a change."""
         if command.meaning in (NO, TRACKED) and link.traits.tracking:
             link.pushes += 1
             self.wires.stage(link.index, self._note.payload(link.dialect))
@@ -426,7 +428,7 @@ class Fleet:
         self._failed(link, ballot, error)
 
     def _stir(self, link: Link, ballot: Ballot) -> None:
-        """A server pushes no invalidation for changes by our own connection, such as a resent script."""
+        """Report the change by a resent script: a server pushes no invalidation for changes by our own connection."""
         if ballot.resent >> link.index & 1 and link.up and ballot not in link.pending[link.head :]:
             self.changed.append((link.index, ballot.command.key))
 
@@ -482,7 +484,7 @@ class Fleet:
             self.staged = True
 
     def record_silent(self, ballot: Ballot) -> None:
-        """Any thread may call this: it only reads."""
+        """Record which masters are silent on a ballot. Any thread may call this: it only reads."""
         if ballot in self.held:
             ttl_ms = ballot.command.ttl_ms
             silent = [link.index for link in self.links if not stores(link, ttl_ms)]
@@ -506,7 +508,7 @@ class Fleet:
     # --- pulses and horizons (see `horizon`) -------------------------------------------------------
 
     def look(self) -> None:
-        """The horizons of the masters are needed now."""
+        """Send a pulse on every link, because the horizons of the masters are needed now."""
         self._begin()
         self._pulse(self.clock.now())
         self.staged = True
@@ -540,7 +542,7 @@ class Fleet:
         return True
 
     def _observe(self, link: Link, monitor: Any) -> None:
-        """In a guarded fleet, a link without a monitor never votes on a ttl."""
+        """Begin to send pulses. In a guarded fleet, a link without a monitor never votes on a ttl."""
         if monitor is None:
             link.horizon_ms, link.refused_ns = 0, UNBOUNDED
             return
@@ -643,7 +645,7 @@ class Fleet:
         self.staged = True
 
     def _withdraw_held(self, release: Command) -> None:
-        """Held ballots must not be sent after the release that undoes them."""
+        """Forget the held ballots that a release undoes: they must not be sent after it."""
         for ballot in list(self.held):
             if ballot.command.token == release.token and ballot.command.key == release.key:
                 del self.held[ballot]
@@ -704,7 +706,7 @@ class Fleet:
         return waited
 
     def _send_late(self, link: Link, ballot: Ballot) -> None:
-        """A release records that it has waited for the connection: its caller may no longer wait."""
+        """Send a ballot that has waited for the connection. A release records that: its caller may no longer wait."""
         if ballot.command.releases:
             bit = 1 << link.index
             ballot.unsent = ballot.unsent & ~bit | ~ballot.command.tried & bit
@@ -772,7 +774,7 @@ class Fleet:
             link.parked.popleft()
 
     def _fail_unsent(self, link: Link, ballot: Ballot) -> None:
-        """Keep a release if its master may hold the key."""
+        """Count a failed vote; keep a release if its master may hold the key."""
         command = ballot.command
         ballot.unsent |= 1 << link.index
         if command.releases and command.since_ns <= link.lost_ns:
@@ -815,12 +817,12 @@ class Fleet:
         return False
 
     def owing(self) -> int:
-        """The garbage collector may close the sockets of a forgotten client before `await_answers` runs."""
+        """Count releases without a reply. The garbage collector may close the sockets before `await_answers` runs."""
         links = [link for link in self.links if self.wires.fileno(link.index) >= 0]
         return sum([ballot.command.releases for link in links for ballot in link.pending[link.head :]])
 
     def await_answers(self, until_ns: int) -> None:
-        """Wait until every release is answered. For a client that ends without being closed.
+        """Wait until every release of a client that was not closed is answered.
 
         If a socket is closed with unread bytes, the system resets the connection, and the server loses the commands
         that it has not read.

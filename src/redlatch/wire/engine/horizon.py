@@ -31,7 +31,7 @@ def covers(link: Any, ttl_ms: int, since_ns: int) -> bool:
 
 
 def refusal(link: Any, ttl_ms: int) -> BaseException | None:
-    """Not all masters have allowed the ttl (G5)."""
+    """Return why a link may not store a ttl: not all masters have allowed it (G5)."""
     cause: BaseException | None = link.monitor.refusal(ttl_ms) if link.up and link.monitor is not None else None
     return cause
 

@@ -81,7 +81,7 @@ class Link:
         self.pending[self.head - 1] = None
 
     def cut_front(self) -> None:
-        """This copies the rest, so the engine does it rarely."""
+        """Delete the entries before `head`. This copies the rest, so the engine does it rarely."""
         del self.pending[: self.head]
         self.cut += self.head
         self.head = 0

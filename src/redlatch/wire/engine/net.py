@@ -164,7 +164,7 @@ class Wires:
             return None if would_block(error) else error
 
     def usual_gil_patience_ns(self) -> int:
-        """Python's own system calls always release the GIL."""
+        """Return 0: Python's own system calls always release the GIL."""
         return 0
 
     def stands_at(self, data: bytes, start: int, line: bytes) -> bool:

@@ -71,7 +71,7 @@ class Silence:
         self.due_ns = min(self.due_ns, ballot.hurry_ns)
 
     def suspect(self, now_ns: int) -> list[Ballot]:
-        """Return the ballots to tally again."""
+        """Suspect the late masters; return the ballots to tally again."""
         for link in self._links:
             if not link.suspected:
                 self._suspect_if_late(link, now_ns)
@@ -82,7 +82,7 @@ class Silence:
         self.due_ns = min([ballot.hurry_ns for ballot in self.waiting], default=UNBOUNDED)
 
     def _suspect_if_late(self, link: Link, now_ns: int) -> None:
-        """One pass is enough, and the link may owe many votes."""
+        """Suspect a link with a due ballot, in one pass, because it may owe many votes."""
         late = -1
         for at in range(link.head, len(link.pending)):
             ballot = link.pending[at]
