@@ -565,6 +565,7 @@ class Driver(BaseDriver):
 
     def _attend_by(self, due_ns: int, now_ns: int) -> None:
         if self._attending is not None and self._attending_ns < now_ns:
+            # It goes off in this turn, or an interrupt has struck as it went off.
             self._attending = None
             due_ns = min(due_ns, now_ns + MILLISECOND)
         if self._attending is None or due_ns < self._attending_ns:
@@ -574,6 +575,7 @@ class Driver(BaseDriver):
         """Attend at that time. After an interrupt, the timer that was set before goes off, perhaps with the new one."""
         before, timer = self._attending, None
         if self._forgotten and not self.queues.by_key:
+            # No waiters, and no references to our locks.
             pass
         elif self._loop is not None and not (self._lifecycle.forked or self._loop.is_closed()):
             # The loop's clock is read first. After a pause between the two readings the call comes early, never late.
@@ -618,6 +620,7 @@ class Driver(BaseDriver):
             # Not at the end of the task: a task that is cancelled before its first step never runs.
             task.add_done_callback(partial(self._end_renewal, work))
         queue_ns = self.queues.expire(now)
+        # A lock that is acquired meanwhile, or a new queue, may be due earlier.
         if queue_ns:
             queue_ns = min(queue_ns, now + LONGEST_NS)
         self.wake_called()

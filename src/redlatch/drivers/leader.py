@@ -108,6 +108,7 @@ class Leader:
         if self._lifecycle.closed or self._lifecycle.forked:
             return
         self.inbox.extend(ballots)
+        # Inside a call of the same thread, the outer call sends it.
         if self.role.get(ROLE) != this_thread() or not nested():
             self.serve()
 
@@ -280,6 +281,7 @@ class Leader:
                 self.leave()  # it asks again while replies are missing
 
     def recover(self) -> None:
+        """Repair what an interrupted call has left; if interrupted, this may be repeated."""
         if self._queues.called:
             self.wake_called()
         if self.role.get(ROLE) == this_thread():

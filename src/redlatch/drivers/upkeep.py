@@ -71,7 +71,7 @@ class Question:
         return self._quorum.ask_about_keys(self._terms)
 
     def succeed(self) -> None:
-        pass
+        """Do nothing: the ballots have the answers."""
 
     def fail(self, failure: Exception) -> None:
         if not isinstance(failure, LockError):

@@ -151,6 +151,7 @@ class _Bridge(Generic[AnyBackend]):
         try:
             self._theirs.shutdown(socket.SHUT_RDWR)
         except OSError:
+            # The other end is closed.
             pass
         self._theirs.close()
 
@@ -188,6 +189,7 @@ class _Bridge(Generic[AnyBackend]):
         try:
             self._theirs.sendall(data)
         except OSError:
+            # The engine has closed the connection; the next `recv` sees it.
             pass
 
 

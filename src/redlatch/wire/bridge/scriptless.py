@@ -65,7 +65,7 @@ class TraitsWithoutScripts(Traits):
 
 
 class ErrorReply(Exception):
-    pass
+    """An error reply of the server, with its text."""
 
 
 class Transactor:

@@ -67,8 +67,7 @@ class HandshakeExtension(Protocol):
     """
 
     @property
-    def info_sections(self) -> tuple[bytes, ...]:
-        pass
+    def info_sections(self) -> tuple[bytes, ...]: ...
 
     def commands(self) -> list[bytes]: ...
 
@@ -79,7 +78,7 @@ class HandshakeExtension(Protocol):
         """Return the report: `found` is what `read` has returned, `info` the fields of INFO."""
 
     def repeated(self) -> HandshakeExtension:
-        pass
+        """Return the extension for another try with the same master."""
 
 
 def dial(
@@ -317,4 +316,5 @@ def _release(pause: _thread.LockType) -> None:
     try:
         pause.release()
     except RuntimeError:
+        # It was released already.
         pass

@@ -267,6 +267,7 @@ class Fleet:
             self.silence.learn(link)
 
     def _feed(self, link: Link, data: Any) -> None:
+        # An earlier event of the same round may have closed the link.
         if not link.up:
             return
         if type(data) is not bytes:

@@ -179,6 +179,7 @@ class Wires:
             if self._wake_out >= 0:
                 os.write(self._wake_out, b"\0")
         except BlockingIOError:
+            # The pipe is full of wake-ups already.
             pass
         finally:
             self._waking.discard(entry)
