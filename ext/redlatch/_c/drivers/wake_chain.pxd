@@ -9,7 +9,7 @@ from redlatch._c.votes.units cimport Clock
 
 @cython.final
 cdef class WakeChain:
-    cdef readonly object ready
+    cdef readonly list ready
     cdef public Sleeper resting
     cdef Clock _clock
     cdef long long _apart_ns
