@@ -8,7 +8,7 @@ from .units import SECOND
 
 
 class Durations:
-    """A histogram of durations. Counting takes a few instructions and no memory."""
+    """A histogram of durations, whose counting needs no memory."""
 
     __slots__ = ("_counts", "_sum_ns")
 
@@ -18,7 +18,7 @@ class Durations:
         self._sum_ns = 0
 
     def count(self, duration_ns: int) -> None:
-        """Count a duration in nanoseconds. The first bucket is up to 1 us, and each next one up to twice as much."""
+        """Count a duration. The first bucket is up to 1 us, and each next one up to twice as much."""
         place = 0
         bound = 1000
         # Most are a round trip or more.

@@ -13,20 +13,18 @@ UNBOUNDED = 1 << 62
 
 
 class Clock:
-    """The clock that every deadline is measured with. Tests inject others than `wire.engine.net.BootClock`."""
+    """The clock of all deadlines, in nanoseconds since boot. Tests inject others than `wire.engine.net.BootClock`."""
 
     def now(self) -> int:
-        """Return nanoseconds since boot."""
         raise NotImplementedError
 
 
 def quorum_of(masters: int) -> int:
-    """Return how many of `masters` must agree: more than half."""
     return masters // 2 + 1
 
 
 def drift_ns(ttl_ms: int, drift_factor: float) -> int:
-    """Return what is taken off a ttl for clocks that run at different rates: drift_factor of it, and 2 ms.
+    """Return what is taken off a ttl for clocks that run at different rates.
 
     "1 % + 2 ms" is the allowance of redlock-py, pottery, RedLock.net and aioredlock; 2 ms also cover the
     1 ms grain of Redis' expiry.
