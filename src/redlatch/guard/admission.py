@@ -40,7 +40,7 @@ Action = Callable[[GuardState, Case], Admission | None]
 
 
 class Row(NamedTuple):
-    """A row of the table. The first matching row with `final` decides; the others only act."""
+    """A row of the table. The first matching row with `final` decides; those before it only act."""
 
     name: str
     marker: MarkerState
@@ -119,8 +119,6 @@ def rows_of(case: Case, table: tuple[Row, ...] = TABLE) -> list[Row]:
 
 
 class Admissions(GuardState):
-    """Decides for one client which of its masters may vote."""
-
     def handshake(self, index: int) -> GuardHandshake:
         return self.masters[index].handshake()
 
@@ -131,8 +129,8 @@ class Admissions(GuardState):
         """Decide about a connection; None while that depends on masters that are being dialled.
 
         Args:
-            others: the reports of all connections that wait for a decision, including this one, and None for each
-                master that cannot be reached. Masters that are still being dialled are missing.
+            others: the reports of all connections that wait for a decision, including this one; None for each master
+                that cannot be reached. Those still being dialled are missing.
         """
         case = examine(self, index, report, others)
         decision: Admission | None = None

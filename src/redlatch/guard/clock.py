@@ -13,11 +13,11 @@ from redlatch.votes.units import MILLISECOND, SECOND, quorum_of
 # A larger difference than the clock's rate explains is a jump. Some servers count whole milliseconds.
 JUMP_NS = 10 * MILLISECOND
 
-# A clock stands still if it advances by less than a tenth of a time that is longer than this. Servers extrapolate their
-# clock a little between two readings.
+# A clock stands still if it advances by less than a tenth of a time longer than this. Servers extrapolate a little
+# between two readings.
 STILL_NS = 100 * MILLISECOND
 
-# Bounds on how much faster or slower than ours a clock may run, whatever the drift factor is.
+# Bounds on the rate of a clock, whatever the drift factor is.
 MIN_RATE, MAX_RATE = 0.001, 0.01
 
 # Time in which the other masters' clocks may still show whose clock has jumped.
@@ -41,10 +41,9 @@ class ClockState(Flag):
 
 
 class Leap(NamedTuple):
-    """A jump forward of a master's clock.
+    """A jump forward of a master's clock; `at_ns` is our time before the reading that showed it.
 
     Args:
-        at_ns: our time before the reading that showed it.
         judged: whether it was decided whose clock has jumped.
         doubted: the identity of the marker that must be replaced because of the jump; or b"".
     """
@@ -78,14 +77,7 @@ def judge_leap(leap: Leap, others: list[Leap | None], size: int, now_ns: int) ->
 
 
 class Offset:
-    """The offset of a master's clock from ours, as an interval that is as narrow as the readings allow (as in NTP).
-
-    Args:
-        drift_factor: the relative error of the clock's rate.
-
-    Attributes:
-        at_ns: our time of the last reading.
-    """
+    """The offset of a master's clock from ours, as an interval that is as narrow as the readings allow (as in NTP)."""
 
     def __init__(self, drift_factor: float) -> None:
         self._rate = min(max(drift_factor, MIN_RATE), MAX_RATE)
@@ -94,7 +86,7 @@ class Offset:
         self._server_us = 0
 
     def note(self, sent_ns: int, came_ns: int, server_us: int) -> int:
-        """Record a reading that was taken between two moments; return the jump in ns, or 0 if there was none."""
+        """Record a reading taken between two moments; return the jump in ns, or 0."""
         low = server_us * 1000 - came_ns
         # The server may count whole milliseconds.
         high = server_us * 1000 - sent_ns + MILLISECOND
@@ -112,6 +104,6 @@ class Offset:
         return jump
 
     def stands_still(self, sent_ns: int, server_us: int) -> bool:
-        """Return True if a reading is about the last one, though time has passed. Call it before `note`."""
+        """Return True if this reading equals the last one, though time has passed. Call it before `note`."""
         passed_ns, gone_ns = sent_ns - self.at_ns, (server_us - self._server_us) * 1000
         return bool(self.at_ns) and passed_ns > STILL_NS and -JUMP_NS < gone_ns < passed_ns // 10

@@ -17,8 +17,8 @@ from redlatch.guard.state import GuardState
 from redlatch.votes.redaction import shown
 from redlatch.votes.units import MILLISECOND, SECOND
 
-# Pause before another look for a marker that only this master lacks: another client may be writing it. Also the first
-# pause after a failed write; it doubles each time, up to a second.
+# Before another look for a marker that only this master lacks: another client may be writing it. Also the first pause
+# after a failed write; it doubles each time, up to a second.
 SECOND_LOOK_NS = 200 * MILLISECOND
 
 # For this time a client relies on one master's marker that a handover is under way.
@@ -46,7 +46,7 @@ class MarkerState(Flag):
     OLDER = auto()
 
     # From here on the master has no final marker.
-    # No other master has one so far, but some are still being dialled; or it has that of another list.
+    # No other master has one so far, but some are still being dialled; or it has another list's.
     UNDECIDED = auto()
     # No other master has one, and all were read.
     ALL_NEW = auto()
@@ -82,7 +82,6 @@ class Case(NamedTuple):
     """One master's report, and the states that it shows.
 
     Args:
-        seen: the marker that was read, or None.
         refusal: why the master cannot be used, if its marker says so.
         reports: those of all masters that could be read, if no final marker is known.
     """
@@ -98,7 +97,7 @@ class Case(NamedTuple):
 
 
 def examine(state: GuardState, index: int, report: HandshakeReport, others: list[HandshakeReport | None]) -> Case:
-    """Return the case of a report, and record the readings of the clock and the marker; see `Admissions.decide`."""
+    """Return the case of a report, and record the readings of the clock and the marker."""
     master = state.masters[index]
     try:
         seen = Marker.read(report.marker)
@@ -147,7 +146,6 @@ def handover_state(
     report: HandshakeReport,
     reached: list[HandshakeReport],
 ) -> MarkerState:
-    """Return the state of a master's marker in a handover; UNJUDGED if there is none."""
     if is_outdated(state, seen, final_markers(state, reached)):
         return _outdated_marker(state, seen, report, reached)
     if seen is not None and is_awaited(seen, state.names):
@@ -229,9 +227,9 @@ def final_markers(state: GuardState, reached: list[HandshakeReport]) -> list[Mar
 
 
 def is_outdated(state: GuardState, seen: Marker | None, others: Sequence[Marker | None]) -> bool:
-    """Return True if a final marker of this list says that it has replaced the list of a marker.
+    """Return True if a final marker of this list says that it has replaced the marker's list.
 
-    The master has forgotten the handover, and a client of the old list has marked it again.
+    Then the master has forgotten the handover, and a client of the old list has marked it again.
     """
     if seen is None or seen.stage != FINAL or seen.masters == state.names:
         return False
@@ -240,7 +238,6 @@ def is_outdated(state: GuardState, seen: Marker | None, others: Sequence[Marker 
 
 
 def present_marker(state: GuardState, master: GuardedMaster, marker: Marker, report: HandshakeReport) -> MarkerState:
-    """Find out whether the master may have forgotten locks before or since its marker was written."""
     known = master.marker
     if known is not None and master.knew_marker(report.came_ns) and _replaced(state, known, marker):
         older = marker.since < known.since and marker.wall < known.wall and marker.identity() != master.written
@@ -249,7 +246,7 @@ def present_marker(state: GuardState, master: GuardedMaster, marker: Marker, rep
 
 
 def _replaced(state: GuardState, known: Marker, marker: Marker) -> bool:
-    """Return True if the marker was replaced. A trusted process takes over its predecessor's marker."""
+    # A trusted process takes over its predecessor's marker.
     if marker.previous and marker.attempt > known.attempt:
         # Another handover has come back to this list, after all earlier locks had expired.
         return False
@@ -270,7 +267,7 @@ def process_of(state: GuardState, marker: Marker, report: HandshakeReport) -> Pr
 
 
 def _only_renamed(marker: Marker, report: HandshakeReport) -> bool:
-    """Return True if only the history of keys has a new name: a master takes one with its first replica."""
+    # A master takes a new name for the history of its keys with its first replica.
     now = report.run_id.partition(" ")[0]
     return marker.origin()[0] == now and not report.promoted and marker.longest <= report.backlog_ms
 

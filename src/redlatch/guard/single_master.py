@@ -1,7 +1,7 @@
 """The actions for a single master that may have forgotten locks (R1): it stays in use.
 
 `Admission.forgot` makes the driver put all leases in doubt that stand on earlier connections (R2). Later leases stand
-on a vote that came after the marker was read. Repeating it is harmless: it concerns the same leases.
+on a vote that came after the marker was read, so repeating it is harmless.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from redlatch.guard.state import GuardState
 
 
 def mark_again(state: GuardState, case: Case) -> Admission:
-    """Write a new marker on a master that may have forgotten locks, and doubt this client's leases."""
     master, report = case.master, case.report
     marker = state.new_marker(master, report)
     if case.seen is not None:
@@ -25,11 +24,11 @@ def mark_again(state: GuardState, case: Case) -> Admission:
 
 
 def accept_new_marker(state: GuardState, case: Case) -> Admission:
-    """Accept the marker of another client that saw the master forget, and doubt this client's leases."""
+    # Another client saw the master forget.
     return accept_marker(state, case)._replace(forgot=True)
 
 
 def doubt_after_jump(state: GuardState, case: Case) -> Admission:
-    """Doubt this client's leases: the master's clock was set forward, so its keys expire too soon."""
+    # The master's keys expire too soon.
     dismiss_leap(state, case)
     return Admission(False, forgot=True)
