@@ -1,7 +1,7 @@
-"""The seam between locks and drivers: what a lock needs of the driver that runs its calls.
+"""The seam between locks and drivers.
 
-A lock asks the quorum of its client for a call (`quorum.calls`), and the driver runs it. The drivers for threads and
-for asyncio differ in that: one blocks the calling thread, the other one returns an awaitable.
+A lock asks the quorum of its client for a call (`quorum.calls`), and the driver runs it. The driver for threads blocks
+the calling thread, that for asyncio returns an awaitable.
 """
 
 from __future__ import annotations
@@ -15,13 +15,11 @@ from ..votes.commands import Command
 
 
 class Driver(Protocol):
-    """The methods that all locks use."""
-
     # A `drivers.status.ClientStatus`.
     status: Any
 
     def run(self, steps: Steps) -> Any:
-        """Perform the steps of a call; recover it if it fails or is interrupted. With asyncio, await the result."""
+        """Run a call; recover it if it fails or is interrupted."""
 
     def send(self, commands: list[Command]) -> None:
         """Send commands to every master without waiting for an answer."""
@@ -49,7 +47,7 @@ class TaskDriver(Driver, Protocol):
     def close(self, release: bool = False, drain_ns: int | None = None) -> Coroutine[Any, Any, None]: ...
 
     def stands_for(self, owner: object) -> None:
-        """Watch the object that the client and all its locks refer to, and let go of the loop when it is collected."""
+        """Let go of the loop when `owner` is collected, to which the client and all its locks refer."""
 
     def drop(self) -> None:
         """Close the connections at once: the event loop cannot run `close`."""

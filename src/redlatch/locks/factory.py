@@ -1,4 +1,4 @@
-"""The construction of a sync or asyncio client: the checks of its arguments, its quorum and its driver."""
+"""The construction of a client: the checks of its arguments, its quorum and its driver."""
 
 from __future__ import annotations
 
@@ -58,9 +58,7 @@ _MakeGuard = Callable[[Callable[[int, int], None]], Admissions]
 
 
 class BaseClient:
-    """The part of a client that needs neither threads nor asyncio."""
-
-    # Tokens name the owner, unless it is stored beside the token.
+    # False if the owner is stored beside the token.
     _labels = True
 
     def _open(self, options: Options) -> None:
@@ -119,7 +117,6 @@ class BaseClient:
         return partial(Dialler, connect=partial(connect.dial, scripts=self._scripts))
 
     def _quorum_of(self, **given: Any) -> Calls:
-        """Make the quorum of these masters and options, with the machine's clocks and random numbers."""
         calls, policy, tokens = [
             self._implementation().module(f"quorum.{name}") for name in ("calls", "policy", "tokens")
         ]
@@ -154,7 +151,6 @@ class BaseClient:
         )
 
     def _successor_of(self, masters: object, guard: Guard | None) -> Successor | None:
-        """Return the masters to go over to after a handover, if any are given."""
         if masters is None:
             return None
         new = self._masters_of(masters)
@@ -171,8 +167,8 @@ class BaseClient:
     def from_env(cls, **options: Any) -> Self:
         """Make a client of the masters that the environment names, for services that are configured by it.
 
-        REDLATCH_MASTERS has their URLs, with commas or spaces between them. REDLATCH_OWNER is the `owner`; if it is not
-        set, the owner is as usual.
+        REDLATCH_MASTERS has their URLs, with commas or spaces between them. REDLATCH_OWNER is the `owner`, if it is
+        set.
 
         Args:
             options: the other arguments of the client; they win over the environment.
@@ -186,9 +182,9 @@ class BaseClient:
     def health(self) -> Health:
         """Return what this client knows of its masters now; no I/O.
 
-        It says for each master whether it votes, and if not, why, and for how long it is kept out. Before the first use
-        no master is connected. A client that is not used learns of changes late: with threads it looks at its
-        connections in calls only.
+        It says for each master whether it votes, and if not, why and until when. Before the first use no master is
+        connected. With threads the client looks at its connections in calls only, so an unused one learns of changes
+        late.
         """
         health: Health = self._driver.status.health()
         return health
@@ -196,7 +192,7 @@ class BaseClient:
     def stats(self) -> Stats:
         """Return the figures of this client: what became of its acquires and locks, and its masters; no I/O.
 
-        They are counted in this process and begin when the client is made. `redlatch.metrics` exports them.
+        They count in this process, from when the client is made. `redlatch.metrics` exports them.
         """
         stats: Stats = self._driver.status.stats()
         return without_the_present(stats) if self._driver.status.forked else stats
@@ -210,7 +206,7 @@ class BaseClient:
     def _locks_on(
         self, kind: type[AnyLock], names: Iterable[str | bytes], ttl: float | None, group: str | None = None
     ) -> list[AnyLock | None]:
-        """Make a lock of this class on each name. The type of the list allows None, for `Batch`."""
+        # The type of the list allows None, for `Batch`.
         ttl_ms = self._ttl_ms if ttl is None else self._ttl_of(ttl)
         given = config.several("names", names)
         locks = new_locks(kind, self._shared, self._hold_named, self._prefix, given, self._plain, ttl_ms)
@@ -230,7 +226,6 @@ class BaseClient:
         """Make a lock.
 
         Args:
-            options: the arguments of `lock` besides name and ttl.
             declared: the kind of the lock; None makes a plain lock, or a fenced or fair one if the options say so.
             make: a function that returns the kind for a key; None calls its class with the key alone.
         """
@@ -282,14 +277,13 @@ class BaseClient:
         if seconds is not None and not auto_renew:
             raise ConfigurationError("max_hold: it limits auto_renew=True, so give both")
         if not (auto_renew or cancel_on_loss) and on_lost is None and self._shared.on_lost is None:
-            # The lock is not renewed, and its loss is not reported.
             return
         max_hold_ns = None if seconds is None else int(seconds * SECOND)
         asked = cancel_on_loss or on_lost is not None or self._shared.on_lost is not None
         lock._upkeep = Upkeep(lock, lock._hold, lock._ttl_ms, auto_renew, max_hold_ns, on_lost, cancel_on_loss, asked)
 
     def _latch_hold(self, name: str | bytes) -> Hold:
-        """Return the hold that has the name and the key of a latch."""
+        """Return a hold that has the name and the key of a latch."""
         self._need_scripts()
         return self._hold_of(name, self._key_of(self._prefix, name) + LATCH.suffix, self._plain)
 
@@ -297,12 +291,11 @@ class BaseClient:
         return min(LATCH_TTL_MS, self._quorum.max_ttl_ms) if ttl is None else self._ttl_of(ttl)
 
     def _timeout_of(self, timeout: object) -> float | None:
-        """Return how long a lock waits by default, in seconds; None means no limit."""
         return self._timeout if timeout is None else config.seconds_of("timeout", timeout)
 
     def _ttl_of(self, ttl: object) -> int:
         known, ttl_ms = self._last_ttl
-        # Most services pass the same ttl object in every call, so this comparison saves the checks.
+        # Most services pass the same object in every call.
         if ttl is not known:
             ttl_ms = config.ttl_ms_of(ttl, self._quorum.drift_factor, self._quorum.max_ttl_ms)
             self._last_ttl = ttl, ttl_ms
@@ -312,17 +305,17 @@ class BaseClient:
 def draw_tokens() -> list[bytes]:
     """Return 100 tokens: 128 random bits each, from the system, in hexadecimal.
 
-    The first acquire draws the first 100. After an acquire the client cannot be used in a forked child, so two
-    processes never share tokens.
+    After the first acquire, which draws them, the client cannot be used in a forked child. So two processes never
+    share tokens.
     """
     return list(_CUT.unpack(hexlify(secrets.token_bytes(_CUT.size // 2))))
 
 
 def label_of_now(owner: str | None) -> bytes:
-    """Return the label of the tokens of this second; the process may be a fork of the one that made the client."""
+    # The process may be a fork of the one that made the client.
     return label_of(owner_name(owner).encode(), wall_us() // 1_000_000)
 
 
 def wall_us() -> int:
-    """Return microseconds since 1970. Tests may freeze `time.time`, but not the clocks of masters."""
+    # Tests may freeze `time.time`, but not the clocks of masters.
     return time.clock_gettime_ns(time.CLOCK_REALTIME) // 1000

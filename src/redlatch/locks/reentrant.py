@@ -19,10 +19,10 @@ from .recovering import recovering, recovering_task
 
 
 class BaseRLock(Generic[AnyLock]):
-    """The part of a re-entrant lock that the sync and the asyncio class share.
+    """The part of a re-entrant lock that both faces share.
 
-    If a holder ends without a release, its entry is removed. Its lock is no longer renewed and runs out with its ttl;
-    this is reported like any other loss.
+    If a holder ends without a release, its lock is no longer renewed and runs out with its ttl; that is reported like
+    any other loss.
 
     Args:
         make: makes a plain lock on the name; each outermost acquire makes a new one.
@@ -36,9 +36,9 @@ class BaseRLock(Generic[AnyLock]):
         self._make = make
         self._owner = owner
         self._held: dict[weakref.ref[Any], tuple[AnyLock, int]] = {}
-        # The number of open ``with`` statements of each owner.
+        # How many ``with`` statements each owner has open.
         self._inside: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        # A lock that is never acquired. It gives the name, and the error for a lock that was not won.
+        # Never acquired. It gives the name, and the error for a lock that was not won.
         self._model = make()
         # The weak references call this when an owner has ended.
         self._gone = _forgetter(weakref.ref(self))
@@ -90,7 +90,6 @@ class BaseRLock(Generic[AnyLock]):
         self.lock.check()
 
     def _of(self, owner: Any) -> tuple[AnyLock | None, int]:
-        """Return the lock that an owner holds, and its count; (None, 0) if it holds none."""
         return (None, 0) if owner is None else self._held.get(weakref.ref(owner), (None, 0))
 
     def _lock_of(self, owner: Any) -> AnyLock:
@@ -126,7 +125,6 @@ class BaseRLock(Generic[AnyLock]):
         return lock
 
     def _enter(self, owner: Any) -> None:
-        """Record that an owner has entered a ``with``."""
         self._inside[owner] = self._inside.get(owner, 0) + 1
 
     def _exit(self, owner: Any) -> bool:
@@ -138,10 +136,6 @@ class BaseRLock(Generic[AnyLock]):
 
     def _leave(self, owner: Any, error: BaseException | None) -> AnyLock | None:
         """Leave a ``with``; return the lock if it must be released now, else None.
-
-        Args:
-            owner: the thread or task that leaves.
-            error: the exception of the body, or None.
 
         Raises:
             NotOwned: another thread or task entered the ``with``, and the body raised no exception.
@@ -161,7 +155,7 @@ class BaseRLock(Generic[AnyLock]):
             return None
 
     def _released(self, owner: Any, lock: BaseLock) -> None:
-        """Forget a lock that was released or lost. A lock whose release failed is kept, to be released again."""
+        # A lock whose release failed is kept, to be released again.
         if not lock._left_to_release and self._of(owner)[0] is lock:
             self._drop(owner)
 
@@ -175,7 +169,7 @@ class BaseRLock(Generic[AnyLock]):
             self._drop(owner)
 
     def _forget(self, reference: weakref.ref[Any]) -> None:
-        """Stop renewing the lock of an owner that ended without releasing it, so that it runs out."""
+        # The owner has ended without releasing it.
         lock, _ = self._held.pop(reference, (None, 0))
         if lock is not None:
             lock._let_run_out(HOLDER_ENDED)
@@ -188,7 +182,7 @@ def _taken_over(lock: BaseLock) -> bool:
 
 
 def _forgetter(reference: weakref.ref[BaseRLock[Any]]) -> Callable[[weakref.ref[Any]], None]:
-    """Return a function that calls `_forget` of a lock; it does not keep the lock alive."""
+    """Return a function that calls `_forget` of a lock, and does not keep the lock alive."""
 
     def forget(owner: weakref.ref[Any]) -> None:
         lock = reference()
@@ -271,7 +265,7 @@ class RLock(BaseRLock[Any]):
         """Let the lock live `ttl` seconds from now; see `Lock.extend` for a shorter `ttl`.
 
         Args:
-            ttl: the new time to live, in seconds. None takes the ttl that the lock was made with.
+            ttl: in seconds. None takes the ttl that the lock was made with.
 
         Raises:
             NotOwned: this thread does not hold the lock.
@@ -281,7 +275,7 @@ class RLock(BaseRLock[Any]):
 
     def __enter__(self) -> Self:
         owner, won = self._owner(), False
-        # Do this before the acquire: an interrupt between the acquire and this call would leave the lock held.
+        # Before the acquire: an interrupt between the acquire and this call would leave the lock held.
         self._enter(owner)
         try:
             won = self.acquire()
@@ -324,11 +318,8 @@ class RLock(BaseRLock[Any]):
     def _release_anyway(self, snapshot: list[Any], error: BaseException) -> None:
         """Complete an interrupted release. If interrupted, this may be repeated.
 
-        It sets the counts from the snapshot instead of subtracting, so that a repetition has the same result.
-
-        Args:
-            snapshot: what `_snapshot` returned when the call began; empty if the interrupt came before that.
-            error: the interrupt.
+        It sets the counts from the `_snapshot` of the call's beginning, which is empty if the interrupt came before,
+        instead of subtracting. So a repetition has the same result.
         """
         if not snapshot:
             snapshot += self._snapshot()
@@ -339,7 +330,6 @@ class RLock(BaseRLock[Any]):
             self._abandon(owner, lock, error)
 
     def _leave_anyway(self, snapshot: list[Any], error: BaseException) -> None:
-        """Complete an interrupted `__exit__`: leave one ``with`` and release. If interrupted, this may be repeated."""
         if not snapshot:
             snapshot += self._snapshot()
         owner, _, _, inside = snapshot
@@ -354,8 +344,8 @@ class AsyncRLock(BaseRLock[Any]):
     """A re-entrant lock for asyncio tasks; made by `AsyncClient.rlock`. Any number of tasks may share one object.
 
     The task that calls `acquire` owns the lock, even if another task runs the coroutine, as in
-    ``asyncio.wait_for(rlock.acquire(), 1.0)``. If no task created the coroutine, or the task that created it has ended,
-    the task that runs it owns the lock.
+    ``asyncio.wait_for(rlock.acquire(), 1.0)``. If no task created the coroutine, or that task has ended, the task that
+    runs it owns the lock.
     """
 
     _owner_kind = "task"
@@ -411,11 +401,7 @@ class AsyncRLock(BaseRLock[Any]):
             self._asking.discard(owner)
 
     def _begin(self, owner: Any) -> None:
-        """Record that a task is acquiring the lock.
-
-        Raises:
-            AlreadyHeld: another call of the task is still acquiring it, and this call would wait for that one.
-        """
+        # Another call of the task would wait for the one that is still acquiring.
         if owner in self._asking:
             raise AlreadyHeld(
                 f"{self.name!r}: another call of this task is still acquiring it; await that one first", name=self.name
@@ -450,7 +436,7 @@ class AsyncRLock(BaseRLock[Any]):
         """Let the lock live `ttl` seconds from now; see `AsyncLock.extend` for a shorter `ttl`.
 
         Args:
-            ttl: the new time to live, in seconds. None takes the ttl that the lock was made with.
+            ttl: in seconds. None takes the ttl that the lock was made with.
 
         Raises:
             NotOwned: this task does not hold the lock.
@@ -464,7 +450,7 @@ class AsyncRLock(BaseRLock[Any]):
 
     async def __aenter__(self) -> Self:
         owner, entered = _owner_for(running_task()), False
-        # As in `RLock.__enter__`, this is done before the acquire.
+        # As in `RLock.__enter__`.
         self._enter(owner)
         try:
             if not self._again(owner):
@@ -509,7 +495,7 @@ class AsyncRLock(BaseRLock[Any]):
         owner.add_done_callback(self._ended)
 
     def _drop(self, owner: Any) -> None:
-        """Forget the lock of an owner. Keep it for `__aexit__` if it has a scope, whose loss may cancel the body."""
+        # The loss of a lock with a scope may still cancel the body.
         lock, _ = self._of(owner)
         super()._drop(owner)
         owner.remove_done_callback(self._ended)
@@ -518,7 +504,7 @@ class AsyncRLock(BaseRLock[Any]):
 
 
 def _owner_for(caller: asyncio.Task[Any] | None) -> asyncio.Task[Any]:
-    """Return the task that owns the result of a call: the task that made the call, or else the task that runs it."""
+    # The task that made the call, or else the task that runs it.
     runs = asyncio.current_task()
     if caller is None or caller.done() or caller.get_loop() is not asyncio.get_running_loop():
         caller = runs

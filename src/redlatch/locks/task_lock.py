@@ -62,7 +62,7 @@ class TaskLock(BaseLock):
 
     async def __aenter__(self) -> Self:
         upkeep = self._upkeep
-        # This is made first: an interrupt between the acquire and this would leave the lock held.
+        # First: an interrupt between the acquire and this would leave the lock held.
         scope = LossScope() if upkeep is not None and upkeep.cancels else None
         if not await self.acquire():
             raise await self._refusal().ask_async()
@@ -101,7 +101,7 @@ class TaskLock(BaseLock):
     _made_here = staticmethod(made_in_this_task)
 
     async def _acquire_again(self, ticket: object) -> None:
-        """Acquire the lock, and continue the claim with this ticket, which was given up for a wait on a condition."""
+        # The claim continues with the ticket that was given up for a wait on a condition.
         await self.acquire(timeout=math.inf)
         made: object = self._hold.ticket
         if isinstance(made, TaskTicket) and isinstance(ticket, TaskTicket):

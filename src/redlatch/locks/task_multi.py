@@ -1,4 +1,4 @@
-"""The lock on many names for asyncio; `locks.multi` has the part that both faces share."""
+"""The lock on many names for asyncio."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class AsyncMultiLock(BaseMultiLock):
         Args:
             blocking: False makes one attempt. Default True.
             timeout: how long to wait for all names, in seconds. None takes the timeout of the lock; if that is None,
-                wait without a limit.
+                no limit.
 
         Returns:
             Whether all names were won.
@@ -79,7 +79,7 @@ class AsyncMultiLock(BaseMultiLock):
         """Let the lock on all names live `ttl` seconds from now; see `AsyncLock.extend` for a shorter `ttl`.
 
         Args:
-            ttl: the new time to live, in seconds. None takes the ttl that the lock was made with.
+            ttl: in seconds. None takes the ttl that the lock was made with.
 
         Raises:
             LockLost: a name is lost; the others are extended.

@@ -119,6 +119,6 @@ class ThreadLock(BaseLock):
     _made_here = staticmethod(made_in_this_thread)
 
     def _acquire_again(self, ticket: object) -> None:
-        """Acquire the lock, and continue the claim with this ticket, which was given up for a wait on a condition."""
+        # The claim continues with the ticket that was given up for a wait on a condition.
         self.acquire(timeout=math.inf)
         self._hold.follow(ticket)
