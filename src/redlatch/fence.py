@@ -5,7 +5,7 @@ highest number that it has seen for each name, and `guard` raises the number in 
 holder was here before, `guard` raises LockLost, and the transaction must roll back.
 
 The row stays locked until the transaction ends. So `guard` must be the first statement: then the transaction of a later
-holder begins to read only after the transaction of an earlier one has ended, even if the earlier lock has expired.
+holder begins to read only after that of an earlier one has ended, even if the earlier lock has expired.
 
 MySQL and MariaDB need two statements: they have no conditional upsert, and the number of changed rows depends on a flag
 of the connection. The INSERT is first: an UPDATE that finds no row locks a gap of the index, and two holders of new
@@ -77,8 +77,6 @@ def create_table_sql(database: str, table: str = TABLE) -> str:
 
 
 class DjangoConnection(Protocol):
-    """The members of a Django connection that `guard` uses."""
-
     vendor: str
 
     def cursor(self) -> Any: ...

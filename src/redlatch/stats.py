@@ -79,10 +79,8 @@ class LockStats:
         split_votes: attempts that got votes of some masters, but not of a quorum, because others refused.
         renewals: extensions that have succeeded, by `auto_renew` and by `extend`.
         renewals_failed: extensions that failed because no quorum answered; `auto_renew` tries again.
-        lost: locks that were lost, by reason: "expired" (its ttl was over before the release or the renewal),
-            "forgotten" (a quorum had no key with its token any more), "max_hold" (it was not renewed any longer),
-            "heartbeat" (its process had not run, so it was not renewed any longer), "closed" (the client released it at
-            its end), "other". A lock that is neither released nor renewed nor watched is not counted.
+        lost: locks that were lost, by the value of their `LossKind`. A lock that is neither released nor renewed nor
+            watched is not counted.
         held: locks that are held now.
         waiting: acquires that are under way now.
         acquire_time: the durations of the acquires that have won.
@@ -150,7 +148,7 @@ class Stats(LockStats):
 
 
 def without_the_present(stats: Stats) -> Stats:
-    """Return the figures of a parent's client for a forked child, which owns none of its locks and acquires."""
+    # A forked child owns none of its parent's locks and acquires.
     groups = {name: replace(figures, held=0, waiting=0) for name, figures in stats.groups.items()}
     return replace(stats, held=0, waiting=0, groups=groups)
 
