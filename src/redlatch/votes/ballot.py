@@ -14,15 +14,11 @@ class Ballot:
     bit i for master i.
 
     Attributes:
-        size: the number of masters that are asked.
-        quorum: the number of masters that must vote yes.
         asked: a mask of the masters that are asked; -1 for all.
         until_ns: when the submitter stops waiting.
         yes, no, failed: the votes of each kind so far. A master without any vote is silent.
-        causes: the error of each failed vote, by the index of the master.
         silent: the indexes of the masters that had not answered by `until_ns`.
         answers: the replies that are kept, by the index of the master (see `Command.meaning`).
-        reopened: whether the submitter waits again after the result (see `reopen`).
         waiter: the object that the driver wakes when the ballot is decided.
         behind: a ballot that is submitted directly after this one. Of a repair, the extension before it.
         refusers: a mask of the masters that voted no on a release.
@@ -95,8 +91,7 @@ class Ballot:
         """
         if self.reopened:
             return self.settled_again()
-        # More than this many lost votes make a quorum impossible. The first test of `meaning` below saves most
-        # commands the look-up of the global NO.
+        # The first test of `meaning` saves most commands the look-up of the global NO.
         lost = self.size - self.quorum
         if self.command.meaning and self.command.meaning == NO:
             kept = 0 if self.answers is None else len(self.answers)
@@ -128,8 +123,7 @@ class Ballot:
         return ballot
 
     def count_answer(self, index: int, answer: Any, pushes: bool) -> None:
-        """Count a kept reply, which is neither `command.yes` nor `command.no`; `pushes` is whether the master will
-        push a change of the key."""
+        """Count a reply that is neither `command.yes` nor `command.no`. A master that pushes tracks the key."""
         if self.command.meaning == TEXT:
             self.yes += 1
         elif self.command.meaning >= REFUSAL:
@@ -200,7 +194,7 @@ def new_ballot(command: Command, size: int, quorum: int, until_ns: int) -> Ballo
 def last_open(ballots: list[Ballot], end: int, late_ns: int) -> int:
     """Return the place of the last ballot before `end` that is undecided and was in time at `late_ns`, or -1.
 
-    A coroutine that did this itself would have no C types.
+    A coroutine that did this would have no C types.
     """
     for place in range(end - 1, -1, -1):
         ballot = ballots[place]
@@ -210,8 +204,7 @@ def last_open(ballots: list[Ballot], end: int, late_ns: int) -> int:
 
 
 def _undecided(ballot: Ballot) -> int:
-    # The answers that are neither yes nor no and need a second round. A function, because Cython calls the methods of
-    # a class with subclasses slower.
+    # A function, because Cython calls the methods of a class with subclasses slower.
     if ballot.answers is None or ballot.command.meaning != VOTE:
         return 0
     return len(ballot.answers) - ballot.yes

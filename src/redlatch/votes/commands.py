@@ -12,16 +12,16 @@ from redlatch.votes.scripts import ACQUIRE_FENCED, CONFIRM, EXTEND, HOLDER, LOCK
 
 from .payloads import delex, delifeq, digits, set_nx, strings
 
-# The dialects of servers. FULL_TEXT works with every server and also loads the script.
+# FULL_TEXT works with every server and also loads the script.
 FULL_TEXT, BY_SHA, DELIFEQ, DELEX = range(4)
 
 OK = b"OK"
 
-# A `yes`, a `no` and a `yes_line` that equal no reply, for commands that have no fixed ones.
+# Equal no reply, for commands that have no fixed ones.
 NEVER = object()
 _NEVER_SAID = b"+NEVER\r\n"
 
-# The meaning of an integer reply that is neither `yes` nor `no` (see `Command.meaning`).
+# See `Command.meaning`.
 NOTHING, VOTE, REFUSAL, NO, TIME, TEXT, TRACKED, LACKS = range(8)
 
 # The type of the other replies that a ballot keeps, by meaning.
@@ -30,7 +30,7 @@ KEPT = (None, int, int, int, None, bytes, None, int)
 # The reply to PTTL for a key that does not exist.
 GONE = -2
 
-# The suffix of a key for its fence counter. Names contain no NUL, so no name can be the counter of another name.
+# The suffix of a fence counter. Names contain no NUL, so no name can be the counter of another name.
 COUNTER = b"\0fence"
 
 # No counter is this far above a proposed fence: 100 years in microseconds. A client whose clock shows 1970 may propose
@@ -70,14 +70,12 @@ class Command:
             TEXT: a status. It is a yes vote, and kept.
             TRACKED: as NOTHING. But a master that pushes tracks the keys that the command reads (see `Note`).
             LACKS: a no vote of a master that lacks the key of a held lock, which `repair` may set again there.
-        yes_line: `yes` as a line of RESP.
         releases: whether the command must reach every master that may hold the key, even after a reconnect.
-        since_ns: when the command was made. For a release: when the first command with its token was made, so no
-            server knows the token earlier.
-        ttl_ms: for how long a yes vote makes the key live; 0 if it does not. Under a guard a master that may forget
-            such a key must know this ttl first (see `wire.engine.fleet`).
-        tried: for a release, a mask of the masters that may have obeyed a copy of it whose answer is not known.
-        obeyed: for a release, a mask of the masters that have answered "yes" to a copy of it.
+        since_ns: when the first command with the token was made: no server knows the token earlier.
+        ttl_ms: for how long a yes vote makes the key live, or 0. Under a guard a master that may forget such a key must
+            know this ttl first (see `wire.engine.fleet`).
+        tried, obeyed: for a release, masks of the masters that may have obeyed a copy of it whose answer is not known,
+            and of those that have answered "yes" to one.
     """
 
     __slots__ = (
@@ -113,7 +111,6 @@ class Command:
         raise NotImplementedError
 
     def undo(self) -> Command | None:
-        """Return the command that undoes this one, or None if there is nothing to undo."""
         return None
 
     def expects(self, answer: Any) -> bool:
@@ -121,11 +118,11 @@ class Command:
         return True
 
     def again(self) -> Command:
-        """Return the command to send instead if this one must be sent again, behind later commands."""
+        """Return the command to send if this one must be sent again, behind later commands."""
         return self
 
     def repair(self, index: int, now_ns: int) -> Command | None:
-        """Return the command that sets the key again on master `index`, which lacks it; None if it must not be."""
+        """Return the command that sets the key again on a master that lacks it; None if it must not be sent."""
         return None
 
     def __repr__(self) -> str:
@@ -343,14 +340,14 @@ class Pulse(Command):
         return pack(b"EVALSHA", PULSE.sha, *self._arguments)
 
 
-# The longest answer to a pulse: 17 digits for the clock and 12 for the horizon.
+# 17 digits for the clock and 12 for the horizon.
 _LONGEST_ANSWER = 30
 
 
 def read_pulse(answer: object) -> tuple[int, int] | None:
     """Return the server's clock (microseconds since 1970) and the horizon (ms) from an answer to a pulse.
 
-    Both are 0 if the marker is another one; None if it is no such answer.
+    Both are 0 if the marker is another one.
     """
     if type(answer) is not bytes:
         return (0, 0) if type(answer) is int and answer == 0 else None

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from redlatch.votes.scripts import Script
 
-# `stay` makes a key live for at least `ms` milliseconds. It returns true for a key that does not exist yet; the caller
-# then sets the ttl after the first write. It comes before the write: a user without the right to PTTL or PEXPIRE leaves
-# no key without a ttl.
+# `stay` makes a key live for at least `ms` milliseconds. It returns true for a key that does not exist yet, whose ttl
+# must be set after the first write. It comes before the write: a user without the right to PTTL or PEXPIRE leaves no
+# key without a ttl.
 _NOW = """local t=redis.call("time")
 local now=t[1]*1000+math.floor(t[2]/1000)
 local function stay(key,ms)
@@ -30,13 +30,13 @@ end
 # Waiters draw tickets by their own clocks, in microseconds. Tickets this close count as simultaneous.
 SKEW_US = 100_000
 
-# The key of a waiter is the key of the lock, this text and the name of the client.
+# Between the key of the lock and the name of the client.
 WAITER = b"\0waits:"
 
 # `next` removes dead waiters from the front, and returns the first one that is alive or is `me`, and whether it removed
 # any. `call` calls the first living waiter. At maxmemory that may fail; the waiter then asks by itself within a second.
-# `may_stand` and `may_leave` raise an error if the user lacks the rights to enter or to leave the queue; SET is first,
-# so that an attempt at maxmemory is an error.
+# `may_stand` and `may_leave` fail if the user lacks the rights to enter or to leave the queue. SET is first, so that
+# they fail at maxmemory.
 _QUEUE = """local function waits(id) return KEYS[1].."\\0waits:"..id end
 local function next(me)
 local dead=false
@@ -78,7 +78,7 @@ end
 #
 # Return 1 if the client has the lock. If our new or changed ticket is more than SKEW_US below the highest one, leave
 # the queue and return minus the highest ticket. If the lock is held and we are first, return minus (1 + the
-# milliseconds that its key will live). Otherwise return 0.
+# milliseconds that its key will live).
 #
 # The first waiter of a free lock was already called, so the script calls it only if dead waiters left the queue or our
 # ticket has changed. While the lock is held, a new client does not check that the one before it is alive: FAIR_RELEASE
@@ -188,7 +188,6 @@ end
 """
 )
 
-# An extension never shortens (see EXTEND in `scripts`).
 _EXTENDS = (
     _IN
     + """local function lengthen(member,over,ms)
@@ -198,7 +197,6 @@ end
 """
 )
 
-# ARGV[1] number. Return whether KEYS[1] has this many living members.
 FULL = Script(_NOW + 'return redis.call("zcount",KEYS[1],"("..now,"+inf")>=tonumber(ARGV[1]) and 1 or 0')
 
 # --- readers and writers: KEYS[1] the holders (score: when the lock expires), KEYS[2] the writer's token, KEYS[3] the
@@ -206,7 +204,7 @@ FULL = Script(_NOW + 'return redis.call("zcount",KEYS[1],"("..now,"+inf")>=tonum
 # writer. Members of KEYS[3] are the tokens of the writers' first attempts, so each writer removes only its own. A
 # refusal does not change KEYS[1]: the server pushes no change by others after a change by this client.
 
-# ARGV[1] token, [2] ttl in milliseconds. Let a reader in unless a writer holds the lock or waits.
+# ARGV[1] token, [2] ttl in milliseconds. No reader comes in while a writer holds the lock or waits.
 READ_ACQUIRE = Script(
     _IN
     + """if redis.call("zcount",KEYS[3],"("..now,"+inf")>0 or is_in("w") then return 0 end

@@ -1,7 +1,4 @@
-"""The table of kinds of locks: all code that must know the kinds reads it.
-
-The class of a kind (`quorum.kinds`) says how it acquires, undoes and releases.
-"""
+"""The table of kinds of locks. The class of a kind (`quorum.kinds`) says how it acquires, undoes and releases."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ class Declaration:
         suffixes: what each of its keys has behind the key of a plain lock. All begin with the first one.
         rights: the commands that its user needs beside those of a plain lock.
         home: the module and the class in `quorum.kinds`; empty if it is no kind of lock.
-        waiters: the command that asks for its waiters, and the suffix of their key; None if the masters know none.
+        waiters: the command that asks for its waiters, and the suffix of their key.
     """
 
     label: str = ""
@@ -52,7 +49,6 @@ class Declaration:
         return self.suffixes[0]
 
     def keys_of(self, key: bytes) -> list[bytes]:
-        """Return all keys of a lock; `key` is the first one."""
         return [key + suffix[len(self.suffixes[0]) :] for suffix in self.suffixes]
 
 
@@ -123,7 +119,6 @@ LATCH = Declaration(
 
 ALL = (PLAIN, FENCED, FAIR, SEMAPHORE, RATE_LIMIT, READER, WRITER, CONDITION, LATCH)
 
-# The kinds that `redlatch status` lists, by its words.
 LISTED = {each.listed: each for each in ALL if each.listed}
 
 
@@ -131,5 +126,5 @@ def in_words(words: list[str]) -> str:
     return " and ".join([", ".join(words[:-1]), *words[-1:]] if words[1:] else words)
 
 
-# The families of locks that only scripts can perform, for errors.
+# For errors.
 FAMILY = in_words(list(dict.fromkeys([each.plural for each in ALL if each.needs_scripts])))

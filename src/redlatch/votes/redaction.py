@@ -59,7 +59,6 @@ rate limit exceeded. too many requests. backend, upstream, proxy, connection, fa
 peer. shutting down. HTTP bad request. QUEUED PONG OK.
 """
 
-# The commands that this client and its scripts call.
 _COMMANDS = """
 acl auth caching client del delex delifeq eval evalsha exists get hello incr info load off on optin noloop pexpire ping
 pttl px nx scan script select set setname strlen time tracking zadd zcard zcount zrange zrangebyscore zrank zrem zscore
@@ -67,7 +66,7 @@ zremrangebyscore zremrangebyrank hget hset hdel hgetall hlen hincrby sadd srem s
 watch multi exec discard
 """
 
-# A part of a word, such as "EVALSHA", "RESP3" or "can't".
+# Such as "EVALSHA", "RESP3" or "can't".
 _PART = r"[A-Za-z]+\d?(?:'[a-z]+)?"
 
 _KNOWN = frozenset(re.findall(_PART, f"{_ERRORS} {_COMMANDS}".lower()))

@@ -53,8 +53,8 @@ OWNED = Script('if redis.call("get",KEYS[1])==ARGV[1] then return 1 else return 
 
 LOCKED = Script('if redis.call("get",KEYS[1]) then return 1 else return 0 end')
 
-# KEYS[2] the fence counter, or KEYS[1] if the lock has none. Return as one status for how many milliseconds the key
-# will live, the counter, and the token. Line breaks in a token become spaces.
+# KEYS[2] the fence counter, or KEYS[1] if the lock has none. Return one status: the milliseconds that the key will
+# live, the counter, and the token. Line breaks in a token become spaces.
 HOLDER = Script(
     f"""local held=redis.call("get",KEYS[1])
 if not held then return 0 end
@@ -64,7 +64,7 @@ return {{ok=redis.call("pttl",KEYS[1]).." "..counter.." "..string.sub(held,1,{LO
 )
 
 # A fence counter expires a day after it was last raised. A missing one counts as the server's clock (TIME, in
-# microseconds) minus half a day. That is above the expired counter if clocks differ by less than half a day, and if
+# microseconds) minus half a day. That is above the expired counter if clocks differ by less than half a day, and
 # counters run ahead of the clocks by less than that.
 FENCE_IDLE_MS = 86_400_000
 _COUNTER = f"""local function counter()
