@@ -20,13 +20,13 @@ from redlatch.votes.units import MILLISECOND, SECOND, quorum_of
 # While the other clocks are unknown.
 LOOK_AGAIN_NS = 100 * MILLISECOND
 
-# First pause for the answers of the other masters about one that has forgotten; it doubles, up to a second.
+# The first pause for the answers of the other masters about one that has forgotten; it doubles, up to a second.
 ASK_OTHERS_NS = 30 * MILLISECOND
 
-# A quarantine is not reported within this time: soon the other masters show how long it lasts.
+# Soon the other masters show how long a quarantine lasts; it is not reported before.
 SETTLE_NS = 1200 * MILLISECOND
 
-# Within this time all clients notice that a master is back: they look once a second.
+# All clients notice within this time that a master is back: they look once a second.
 FOUND_AGAIN_NS = 1500 * MILLISECOND
 
 
@@ -38,7 +38,7 @@ class Admission(NamedTuple):
         asks_others: whether all other masters must be sent a pulse, because their horizons decide.
         settled: whether `cause` is final, so that it should be reported.
         forgot: whether the only master may have forgotten locks that were granted on earlier connections.
-        votes: if False, an admitted master only takes releases, and `cause` says why.
+        votes: if False, an admitted master only takes releases.
         kept: whether the master has forgotten nothing since this client last read its marker.
     """
 
@@ -83,10 +83,8 @@ def wait_for_others(state: GuardState, case: Case) -> None:
 
 
 def wait_for_missing(state: GuardState, case: Case) -> Admission:
-    """Look again until all masters can be read: only then they may be new (F1).
-
-    After the longest ttl the master counts as one that has forgotten, so that it does not wait indefinitely.
-    """
+    # Only when all masters can be read they may be new (F1). After the longest ttl the master counts as one that has
+    # forgotten, so that it does not wait indefinitely.
     master, report = case.master, case.report
     master.empty_ns = master.empty_ns or report.came_ns
     if report.came_ns - master.empty_ns < state.out_ns(state.longest_ms):
@@ -170,7 +168,7 @@ def accept_marker(state: GuardState, case: Case) -> Admission:
 def _heals_ns(state: GuardState, case: Case) -> int:
     """Return until when locks may be held that lack the vote of a master that is back; or 0.
 
-    A lock that is acquired or extended after all clients have found the master is also set here (`quorum.repair`).
+    Once all clients have found the master, a lock that is acquired or extended is also set here (`quorum.repair`).
     """
     master, marker, report = case.master, seen_marker(case), case.report
     if quorum_of(len(state.masters)) == len(state.masters):

@@ -1,7 +1,4 @@
-"""A master's clock compared with ours: an interval of offsets, jumps, and which of two clocks has jumped.
-
-Our times are nanoseconds since boot; a server's are microseconds since 1970.
-"""
+"""A master's clock compared with ours. Our times are nanoseconds since boot; a server's, microseconds since 1970."""
 
 from __future__ import annotations
 
@@ -17,10 +14,10 @@ JUMP_NS = 10 * MILLISECOND
 # between two readings.
 STILL_NS = 100 * MILLISECOND
 
-# Bounds on the rate of a clock, whatever the drift factor is.
+# Whatever the drift factor is.
 MIN_RATE, MAX_RATE = 0.001, 0.01
 
-# Time in which the other masters' clocks may still show whose clock has jumped.
+# For this time the other masters' clocks may still show whose clock has jumped.
 CONFIRM_NS = SECOND
 
 
@@ -30,9 +27,9 @@ class ClockState(Flag):
     STANDS_STILL = auto()
     # A quorum has jumped alike, and no clock agrees with ours.
     OURS_STOOD_STILL = auto()
-    # Set forward: another master's clock agrees with ours.
+    # Another master's clock agrees with ours.
     FORWARD = auto()
-    # It jumped just now; the other masters were not read since.
+    # The other masters were not read since.
     FORWARD_UNHEARD = auto()
     # The other masters do not show whose clock has jumped.
     FORWARD_UNCLEAR = auto()
@@ -86,7 +83,7 @@ class Offset:
         self._server_us = 0
 
     def note(self, sent_ns: int, came_ns: int, server_us: int) -> int:
-        """Record a reading taken between two moments; return the jump in ns, or 0."""
+        """Record a reading taken between two moments; return the jump in ns."""
         low = server_us * 1000 - came_ns
         # The server may count whole milliseconds.
         high = server_us * 1000 - sent_ns + MILLISECOND
@@ -104,6 +101,6 @@ class Offset:
         return jump
 
     def stands_still(self, sent_ns: int, server_us: int) -> bool:
-        """Return True if this reading equals the last one, though time has passed. Call it before `note`."""
+        """Return True if this reading equals the last one, though time has passed."""
         passed_ns, gone_ns = sent_ns - self.at_ns, (server_us - self._server_us) * 1000
         return bool(self.at_ns) and passed_ns > STILL_NS and -JUMP_NS < gone_ns < passed_ns // 10

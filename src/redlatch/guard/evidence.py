@@ -1,4 +1,4 @@
-"""Read a report: derive the states of the master's marker, process and clock."""
+"""What a report shows: the states of the master's marker, process and clock."""
 
 from __future__ import annotations
 
@@ -21,42 +21,30 @@ from redlatch.votes.units import MILLISECOND, SECOND
 # after a failed write; it doubles each time, up to a second.
 SECOND_LOOK_NS = 200 * MILLISECOND
 
-# For this time a client relies on one master's marker that a handover is under way.
+# A client relies for this time on one master's marker that a handover is under way.
 AWAITED_NS = 2 * SECOND
 
 
 class MarkerState(Flag):
-    # Something else decides.
+    # The table of `admission` describes each.
     UNJUDGED = auto()
-    # The key has another value.
     UNREADABLE = auto()
-    # It contradicts our list or options, or the other markers.
     CONTRARY = auto()
-    # The list was left for another one.
     LEFT = auto()
-    # It will join the list by a handover, when another one has joined.
     AWAITED = auto()
-    # It joins the list now: another one has joined.
     JOINING = auto()
     # The master has forgotten nothing since it was written.
     INTACT = auto()
     # The master may have forgotten locks when it was written.
     FORGETFUL = auto()
-    # This client has seen a later one, which the master has forgotten.
     OLDER = auto()
 
-    # From here on the master has no final marker.
-    # No other master has one so far, but some are still being dialled; or it has another list's.
+    # From here on the master has no final marker. It may also have that of another list.
     UNDECIDED = auto()
-    # No other master has one, and all were read.
     ALL_NEW = auto()
-    # The attempt that has prepared it has made another one final.
     PREPARED = auto()
-    # No other master has one, but some could not be read.
     MAYBE_NEW = auto()
-    # Others have theirs; another client may be writing this one.
     JUST_MISSED = auto()
-    # Others have theirs, or this client knew the marker.
     LOST = auto()
 
     PRESENT = INTACT | FORGETFUL | OLDER
@@ -68,10 +56,10 @@ class MarkerState(Flag):
 class ProcessState(Flag):
     UNJUDGED = auto()
     SAME = auto()
-    # The process or its history of keys has another name, but all keys are kept.
+    # All keys are kept, under another name of the process or of its history.
     KEPT_MEMORY = auto()
     RESTARTED = auto()
-    # trust_persistence was given, but the process has no append-only file.
+    # There is no append-only file, though trust_persistence was given.
     UNPERSISTED = auto()
 
     REMEMBERS = SAME | KEPT_MEMORY
@@ -79,12 +67,7 @@ class ProcessState(Flag):
 
 
 class Case(NamedTuple):
-    """One master's report, and the states that it shows.
-
-    Args:
-        refusal: why the master cannot be used, if its marker says so.
-        reports: those of all masters that could be read, if no final marker is known.
-    """
+    """One master's report, and the states that it shows; `refusal` says why the master cannot be used."""
 
     master: GuardedMaster
     report: HandshakeReport
@@ -227,7 +210,7 @@ def final_markers(state: GuardState, reached: list[HandshakeReport]) -> list[Mar
 
 
 def is_outdated(state: GuardState, seen: Marker | None, others: Sequence[Marker | None]) -> bool:
-    """Return True if a final marker of this list says that it has replaced the marker's list.
+    """Return True if a final marker of this list has replaced the marker's list.
 
     Then the master has forgotten the handover, and a client of the old list has marked it again.
     """

@@ -13,7 +13,7 @@ commit, whose markers have three stages. Only a final one lets a master vote.
 
 Each write compares the whole marker, and any client may do steps 2 and 3, so a founder may end at any time. A master
 that is prepared beside a final marker of the same attempt has forgotten nothing, and becomes final too. One that is not
-prepared has forgotten its marker, and is kept out.
+prepared is kept out.
 
 The earlier of two founders replaces the drafts of the other, which waits for it. A prepared marker is replaced only if
 its attempt cannot succeed any more: a master that was read later has no marker of it.
@@ -30,21 +30,20 @@ from enum import Enum, auto
 from redlatch.guard.handshake import HandshakeReport
 from redlatch.guard.marker import OF_FOUNDING, PREPARED, Marker
 
-# Others wait as long for a founder that has ended in the middle of step 1.
+# Others wait as long for a founder that has ended in step 1.
 DRAFT_KEPT_MS = 3000
 
-# The number of an attempt is its founder's rank and the count of its attempts. The rank is the time of the first
-# attempt in microseconds with a random value, so that no two founders have the same.
+# An attempt's number is its founder's rank and a count. The rank is the time of the first attempt in microseconds with
+# a random value, so that no two founders have the same.
 RANDOM_VALUES = 1 << 40
 ATTEMPTS = 1 << 20
 
 
 class Step(Enum):
     WRITE_DRAFT = auto()
-    # The other masters must be read first.
     WAIT = auto()
     READ_AGAIN = auto()
-    # A founder with a smaller rank goes on.
+    # The other founder has a smaller rank.
     GIVE_WAY = auto()
     PREPARE = auto()
     FINISH = auto()
@@ -55,8 +54,7 @@ class Founding:
     """The attempts of one client.
 
     Attributes:
-        number: the current attempt, or 0.
-        sent: the indexes of the masters that were sent its draft.
+        sent: the indexes of the masters that were sent the draft of attempt `number`.
         doubted: the attempts that have prepared some masters while others had no marker of them, read at `doubted_ns`.
     """
 
@@ -68,7 +66,6 @@ class Founding:
     doubted_ns: int = 0
 
     def step(self, index: int, report: HandshakeReport, reports: Sequence[HandshakeReport]) -> Step:
-        """Return the next step for a master; `reports` are those of all."""
         if not self.number:
             self._begin()
         numbers = {attempt_of(other) for other in reports}
@@ -118,7 +115,7 @@ def is_prepared(report: HandshakeReport) -> bool:
 
 
 def is_in_use(report: HandshakeReport) -> bool:
-    """Return True if a master has a marker that is not of a founding, or another text."""
+    # Even another text, which is no marker.
     marker = read_quietly(report)
     return report.marker is not None and (marker is None or marker.stage not in OF_FOUNDING)
 

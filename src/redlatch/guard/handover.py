@@ -37,7 +37,7 @@ PENDING_KEPT_MS = 86_400_000
 
 
 class Successor(NamedTuple):
-    """The list that a client changes to after a handover; `masters` have an address and a name each."""
+    """The list that a client changes to after a handover."""
 
     masters: list[Any]
     guard: Callable[[Callable[[int, int], None]], Any]
@@ -64,7 +64,7 @@ def has_moved(marker: Marker | None, previous: tuple[str, ...], masters: tuple[s
 
 
 def pending_marker(old: Marker, report: HandshakeReport, master: str, masters: tuple[str, ...], number: int) -> Marker:
-    """Return the marker of a new master; the options are those of `old`, a marker of the old list."""
+    """Return the marker of a new master, with the options of the old list."""
     made = replace(old, run_id=report.run_id, since=report.server_us, out=0, sure=True, attempt=number, successors=())
     return replace(made, stage=PENDING, master=master, masters=names_of(masters), previous=old.masters)
 

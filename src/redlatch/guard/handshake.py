@@ -1,7 +1,4 @@
-"""The guard's part of a handshake: its commands, and the report that their replies become.
-
-`GuardHandshake` implements `wire.dial.connect.HandshakeExtension`; the driver passes it to the dialler.
-"""
+"""The guard's part of a handshake: its commands, and the report that their replies become."""
 
 from __future__ import annotations
 
@@ -31,8 +28,7 @@ class HandshakeReport(NamedTuple):
         run_id: names the server process, and the history of its keys.
         server_us: the server's clock since 1970, read between `sent_ns` and `came_ns` of ours.
         persists: whether the master has an append-only file.
-        promoted: whether it was a replica before, as far as it remembers.
-        backlog_ms: how long a master without replicas remembers that (repl-backlog-ttl).
+        promoted: whether it was a replica before, as far as it remembers: for `backlog_ms` without replicas.
         up_us: the age of the process, by the server's clock; None if unknown.
     """
 
@@ -55,7 +51,7 @@ class Replies(NamedTuple):
 
 @dataclass(frozen=True)
 class GuardHandshake:
-    """The guard's commands in one handshake: write a marker if one is due, then read the marker and the clock."""
+    """The guard's commands in one handshake, implementing `wire.dial.connect.HandshakeExtension`."""
 
     key: bytes
     write: MarkerWrite | None = None
@@ -75,7 +71,7 @@ class GuardHandshake:
         return replace(self, write=None)
 
     def read(self, replies: list[Any]) -> Replies:
-        """Check and return the replies; raise MasterRefused if a right is missing or a reply does not fit."""
+        """Check and return the replies."""
         *written, marker, clock, backlog = replies
         for answer in (clock, marker, *written):
             if isinstance(answer, redis_errors.NoPermissionError):

@@ -13,8 +13,7 @@ from redlatch.votes.units import UNBOUNDED
 # Behind the client's prefix. A lock's name is never empty, so no lock has this key.
 MARKER = b"\0guard"
 
-# The stages of a marker. Only a final one lets a master vote. The first two belong to a founding, the others to a
-# handover (see `founding` and `handover`).
+# Only a final marker lets a master vote. The first two stages belong to a founding, the others to a handover.
 DRAFT, PREPARED, FINAL, PENDING, LEFT = STAGES = "draft", "prepared", "final", "pending", "left"
 OF_FOUNDING = DRAFT, PREPARED
 
@@ -36,10 +35,8 @@ class Marker:
         max_ttl: the longest ttl that clients may use.
         trusted, strict: options of the clients (see `Guard`).
         master: its address, as the writing client knows it.
-        masters: the addresses of all masters.
         horizon: the longest ttl that is in use on the master (G1).
-        previous: the masters that these replace, if they came by a handover.
-        successors: the masters that replace these; empty unless the stage is LEFT.
+        previous, successors: the masters that these replaced by a handover, and those that replace these, if LEFT.
         owner: the application or host that has written it first, for messages.
         raised: the value of `max_ttl` once all masters have it here (G5); 0 if nothing is to change.
     """
@@ -64,7 +61,6 @@ class Marker:
 
     @property
     def longest(self) -> int:
-        """The longest ttl that any client may use now or soon."""
         return max(self.max_ttl, self.raised)
 
     def identity(self) -> bytes:
@@ -95,7 +91,7 @@ class Marker:
 
     @classmethod
     def read(cls, text: bytes | None) -> Marker | None:
-        """Parse a text; None if there is none. ValueError, TypeError or RecursionError if it is no marker of ours."""
+        """Parse a text; ValueError, TypeError or RecursionError if it is no marker of ours."""
         if text is None:
             return None
         identity, _, horizon = text.partition(b"\n")
@@ -138,7 +134,7 @@ class MarkerWrite(NamedTuple):
     Args:
         kept_ms: how long the master keeps it if no client reads it.
         made_us: when this was decided, by the master's clock. A write that comes much later is rejected, since more may
-            have happened meanwhile (see `votes.scripts.MARK`).
+            have happened meanwhile.
     """
 
     old: bytes

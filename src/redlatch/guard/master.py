@@ -1,4 +1,4 @@
-"""The state of one guarded master; it also monitors the connection by pulses."""
+"""The state of one guarded master."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ class GuardedMaster:
     The engine uses five members as a connection's monitor: `pulse`, `horizon_ms`, `refusal`, `answered` and `flushed`.
 
     Attributes:
-        default_ttl_ms: the horizon that a pulse requests, if it is allowed.
         allowed_ms: the longest ttl that clients may use (G5).
         clock_set_back: called with the ns by which the master's clock was set back.
         confirm: called with this object when a pulse has found its marker unchanged.
@@ -37,22 +36,19 @@ class GuardedMaster:
         asked_ns, seen_ns: times before and after the marker was last read, or a pulse last found it unchanged.
         noted_ns: when its present marker was first read.
         replaced: whether a pulse has found another marker than before.
-        empty_ns: since when it has no final marker, while other masters cannot be read; or 0.
-        missed_ns: since when only this master lacks its marker; or 0.
+        empty_ns: since when it has no final marker, while other masters cannot be read.
+        missed_ns: since when only this master lacks its marker.
         quarantine: identifies the cause of the quarantine, which counts once.
         until_ns: when the quarantine for its memory ends.
         found_us: when it was found to have forgotten, by its own clock.
-        contrary: how its marker contradicts this client, or "".
+        contrary: how its marker contradicts this client.
         written: the identity of the marker that this client has written last, until it has read one.
         settles_ns: until then its quarantine is not reported, because its duration is known soon.
         unsure: the origin of an unsure marker, and when this client first saw it.
         unheard: whether others may still know that an unsure marker keeps it out for too short a time (G5).
         jumped_until_ns: when a quarantine ends that began with a jump of its clock, and that is in no marker.
-        heals_ns: until when locks may be held that lack its vote, because it was kept out or restarted; or 0.
-        write: the marker that the next handshake writes.
+        heals_ns: until when locks may be held that lack its vote, because it was kept out or restarted.
         writes: how many writes in a row have not led to the desired marker.
-        leap: the last jump forward of its clock.
-        reply_time: the durations of its answers to pulses.
     """
 
     index: int

@@ -20,10 +20,8 @@ class GuardState:
     """The settings of one client's guard, and the state of its masters.
 
     Args:
-        key: the key of the markers.
         wall_us: returns microseconds since 1970. A client that finds an older marker takes the smaller of two times as
             the marker's age: that by this clock, and that by the master's own.
-        random: returns a number from 0 to 1.
         note_since: called with the time of each marker, in microseconds since 1970 by the master's clock. The numbers
             of fenced locks must exceed it (FE1).
         clock_set_back: called with a master's index, and the ns by which its clock was set back.
@@ -84,7 +82,7 @@ class GuardState:
     def horizon_for(self, master: GuardedMaster, after_ns: int, now_ns: int) -> int | None:
         """Return the longest ttl that the other masters know; None while too few of them are witnesses (G4).
 
-        The master was found to have forgotten at `after_ns`; earlier readings of the others do not count.
+        Readings of the others before `after_ns`, when the master was found to have forgotten, do not count.
         """
         needed = len(self.masters) - quorum_of(len(self.masters)) + 1
         horizons = [
@@ -131,8 +129,7 @@ class GuardState:
         return replace(marker, max_ttl=max_ttl, raised=self.longest_ms if self.longest_ms > max_ttl else 0)
 
     def _allowed_elsewhere(self, master: GuardedMaster, now_ns: int) -> int:
-        # A client remembers markers that have expired: after 35 days without any client, others may have written new
-        # ones.
+        # Others may have written new markers after 35 days without any client.
         there = [other.marker for other in self.others(master) if other.knew_marker(now_ns)]
         return min(self.allowed_ms, max([marker.max_ttl for marker in there if marker is not None], default=0))
 
@@ -149,7 +146,7 @@ class GuardState:
         return max([master.noted_ns for master in self.masters]) <= min([master.asked_ns for master in self.masters])
 
     def heard(self, master: GuardedMaster, after_ns: int) -> bool:
-        """Return True if the masters that a quorum needs besides this one were read after a time."""
+        # A quorum needs so many besides this one.
         read = [other for other in self.others(master) if other.marker is not None and other.asked_ns >= after_ns]
         return len(read) >= quorum_of(len(self.masters)) - 1
 
@@ -161,8 +158,7 @@ class GuardState:
         return max(0, self.wall_us())
 
     def new_marker(self, master: GuardedMaster, report: HandshakeReport, out_ms: int = 0, attempt: int = 0) -> Marker:
-        """Return a marker that begins now; `attempt` is 0 for a final one, `out_ms` if the master forgot nothing."""
-        # True if each master gets this marker.
+        """Return a marker that begins now; `attempt` is 0 for a final one, `out_ms` is 0 if nothing was forgotten."""
         every = bool(attempt) or len(self.masters) == 1
         allowed_ms = self._allowed_elsewhere(master, report.came_ns)
         max_ttl = self.longest_ms if every else max(allowed_ms, min(self.default_ttl_ms, self.longest_ms))
