@@ -1,4 +1,4 @@
-"""The face for asyncio: `AsyncClient` and `AsyncLock`."""
+"""The face for asyncio."""
 
 from __future__ import annotations
 
@@ -56,8 +56,7 @@ class AsyncLock(TaskLock):
             NotOwned: the lock is not held.
             LockLost: the validity was over before a quorum extended the lock, or a quorum has forgotten it.
             QuorumUnavailable: too many masters failed. The earlier of the old and the new deadline counts.
-            ConfigurationError, TypeError: the ttl is invalid.
-            ClientUnusable: as for `acquire`.
+            ConfigurationError, TypeError, ClientUnusable: as for `acquire`.
         """
         try:
             await self._shared.run(self._extending(ttl))
@@ -75,7 +74,7 @@ class AsyncLock(TaskLock):
 
         That is when its key is gone on a majority of masters, or when its deadline passes. From the first use on, the
         client watches the key; if the masters push no changes, the loss is found at the next renewal, or at the
-        deadline. Each CPU-bound thread can delay the event by 5 ms or more; `check` is never late. After each loss
+        deadline. CPU-bound threads can delay the event by 5 ms or more each; `check` is never late. After each loss
         there is a new event.
         """
         return self._loss_event(asyncio.Event)  # type: ignore[no-any-return]
@@ -121,7 +120,7 @@ class AsyncLock(TaskLock):
         """Make a condition of this lock: a holder waits in it until another holder, in any process, calls it.
 
         Args:
-            name: the name of the condition, if the lock has several. Default: the one without a name.
+            name: the name of the condition, if the lock has several.
 
         Raises:
             ConfigurationError: several holders may have this lock at a time.
@@ -144,8 +143,7 @@ class AsyncRateLimit(BaseRateLimit):
         """Acquire a permit. It is taken for the period, and never released.
 
         Args:
-            blocking: False makes one attempt.
-            timeout: how long to wait, in seconds. None takes the timeout of the rate limit; if that is None, no limit.
+            blocking, timeout: as for `AsyncLock.acquire`.
 
         Returns:
             Whether there was a permit. At most `limit` calls return True in any window of the period.
@@ -187,7 +185,7 @@ class AsyncClient(BaseClient):
         ttl: how long a lock lives unless it is extended, in seconds. Default 10.
         timeout: how long ``async with`` and `AsyncLock.acquire` wait for a lock without a timeout of its own, in
             seconds. Default: no limit.
-        patience: how long an acquire goes on trying while no quorum of masters votes, within its timeout, in seconds,
+        patience: how long an acquire keeps trying while no quorum of masters votes, within its timeout, in seconds,
             before it raises `QuorumUnavailable`. A single attempt has no patience. Default 0.
         prefix: the text before each name in its key. Default none.
         drift_factor: the share of the ttl by which clocks may differ in rate. 2 ms are added. Default 0.01.
@@ -206,11 +204,10 @@ class AsyncClient(BaseClient):
             limit.
         refuse_late: whether `acquire` raises `LockBusy` at once if, at the current speed of the queue, its timeout
             would end before its turn. Default False.
-        guard: the settings that keep out a master that may have forgotten locks or whose clock has jumped, with the
-            longest ttl of any lock. All clients of these masters and this prefix must give the same. None lets every
-            master vote. Default `Guard()`: 60 s.
-        next: the masters that will replace these, if a handover (`redlatch masters move`) is planned. The client goes
-            over to them when it has ended. Default none.
+        guard: keeps out a master that may have forgotten locks or whose clock has jumped, and limits the ttl. All
+            clients of these masters and this prefix must give the same. None lets every master vote. Default `Guard()`:
+            60 s.
+        next: the masters to go over to, if a handover (`redlatch masters move`) is planned. Default none.
         owner: whose locks these are, as `AsyncLock.holder` shows it to others: at most 64 bytes that can be printed.
             None takes the host and the process, as "host:pid"; "" is none, and shortens the tokens. Default None.
         scripts: "lua" uses scripts, and refuses a master that forbids them. "watch" uses transactions (WATCH, MULTI,
@@ -218,8 +215,8 @@ class AsyncClient(BaseClient):
             limits, read-write locks, conditions and latches. "auto" uses transactions on those masters that refuse
             scripts, and scripts on the others. Default "auto".
         heartbeat: ends the renewal of held locks after this client could not run for that many seconds: the process was
-            stopped, an extension kept the GIL, or a call blocked the event loop. It matters for locks with a longer ttl
-            only, and a deadlock of your own code goes unnoticed: see `max_hold`. At least 0.001. Default: no limit.
+            stopped, an extension kept the GIL, or a call blocked the event loop. It does not notice a deadlock of your
+            own code: see `max_hold`. At least 0.001. Default: no limit.
 
     Raises:
         ConfigurationError, TypeError: an argument is invalid; the message names it.
@@ -274,11 +271,7 @@ class AsyncClient(BaseClient):
     def rlock(self, name: str | bytes, ttl: float | None = None, **options: Unpack[AsyncPlainOptions]) -> AsyncRLock:
         """Make a re-entrant lock: the task that holds it may acquire it again, and must release it as often.
 
-        Args:
-            name, ttl, options: as for `lock`.
-
-        Raises:
-            ConfigurationError, TypeError: an argument is invalid.
+        Arguments and errors are those of `lock`.
         """
         return AsyncRLock(partial(self._new, AsyncLock, name, ttl, options))
 
@@ -286,11 +279,7 @@ class AsyncClient(BaseClient):
     def fair_lock(self, name: str | bytes, ttl: float | None = None, **options: Unpack[AsyncLockOptions]) -> AsyncLock:
         """Make a lock that serves the waiters of all processes in the order in which they came.
 
-        Args:
-            name, ttl, options: as for `lock`, except `fence` and `fair`.
-
-        Raises:
-            ConfigurationError, TypeError: an argument is invalid.
+        Arguments and errors are those of `lock`, without `fence` and `fair`.
         """
         return self._new(AsyncLock, name, ttl, dict(options, fair=True))
 
@@ -304,11 +293,7 @@ class AsyncClient(BaseClient):
         waits. It cannot write inside its own read, nor read or write inside its own write: it would wait for itself, so
         this raises AlreadyHeld. These rules apply to locks made by the same object that is returned here.
 
-        Args:
-            name, ttl, options: as for `lock`, except `fence` and `fair`.
-
-        Raises:
-            ConfigurationError, TypeError: an argument is invalid.
+        Arguments and errors are those of `lock`, without `fence` and `fair`.
         """
         self._need_scripts()
         return RWLock(partial(self._new, AsyncLock, name, ttl, options), self._kind_of, running_task)
@@ -395,8 +380,8 @@ class AsyncClient(BaseClient):
     ) -> Callable[[AnyFunction], AnyFunction]:
         """Make a decorator: the coroutine function runs while it holds a lock.
 
-        The body of a generator, for example, runs only after its function has returned, and would run without the lock.
-        Such a function raises TypeError when it is decorated or when it returns, before any of its body runs.
+        A generator, for example, would run its body without the lock, after its function has returned. Such a function
+        raises TypeError when it is decorated or when it returns, before any of its body runs.
 
         Args:
             template: the name of the lock, with arguments of the function in braces: "report:{day}".
@@ -472,8 +457,7 @@ class AsyncClient(BaseClient):
             For each lock, whether it was held until now. False if it was lost, was not held, or is None.
 
         Raises:
-            QuorumUnavailable: too many masters failed for some locks. These may be released again; the others are
-                released.
+            QuorumUnavailable: too many masters failed for some locks, which may be released again.
             TypeError: an element is not a lock of this client. Nothing was sent.
             ClientUnusable: as for `AsyncLock.acquire`.
         """
@@ -496,15 +480,14 @@ class AsyncClient(BaseClient):
         """Let many locks live `ttl` seconds from now, in one round trip; a shorter `ttl` works as in `extend`.
 
         Args:
-            locks: locks of this client. None is skipped.
+            locks: as for `release_many`.
             ttl: the new time to live, in seconds. None takes the ttl of each lock.
 
         Returns:
             For each lock, whether it was extended. False if it is lost, was not held, or is None.
 
         Raises:
-            QuorumUnavailable: too many masters failed for some locks. For these, the earlier of the old and the new
-                deadline counts.
+            QuorumUnavailable: as for `AsyncLock.extend`, for some of the locks.
             ConfigurationError, TypeError: an argument is invalid. Nothing was sent.
             ClientUnusable: as for `AsyncLock.acquire`.
         """

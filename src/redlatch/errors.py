@@ -47,7 +47,7 @@ class LockError(redis.exceptions.LockError):
     """Base of every error that redlatch raises.
 
     Attributes:
-        name: the name of the lock as the caller gave it, or None if the error is not about a single lock.
+        name: the name of the lock as the caller gave it; None if the error is not about a single one.
         elapsed: the seconds spent in the failed call; 0.0 if it failed at once.
         causes: the error of each master that could not vote, by the address of the master (without credentials).
         http_status: the status of the response if the error ends an HTTP request. Default 500.

@@ -53,7 +53,6 @@ class Batch(Generic[AnyLock]):
         self._claims: list[object] = []
 
     def check(self) -> None:
-        """Raise TypeError unless each element is None or a lock of this client."""
         place = first_foreign(self._locks, self._shared)
         if place >= 0:
             lock = self._locks[place]
@@ -80,10 +79,7 @@ class Batch(Generic[AnyLock]):
         return self._together([lock._extending(ttl) for lock in self._present()])
 
     def won(self) -> list[AnyLock | None]:
-        """Return the locks that are held, and None in place of the others.
-
-        If this raises QuorumUnavailable, the caller must undo the whole batch.
-        """
+        """Return the locks that are held, and None for the others. If this raises, the whole batch must be undone."""
         self._raise_unavailable()
         won = those_held(self._locks, HELD)
         self.begin_upkeep()
@@ -97,7 +93,6 @@ class Batch(Generic[AnyLock]):
                     lock._begin_upkeep()
 
     def verdicts(self) -> list[bool]:
-        """Return for each lock whether its call succeeded; raise QuorumUnavailable if too many masters failed."""
         self._raise_unavailable()
         count = len(self._present())
         if not self._errors and count == len(self._locks):
@@ -110,18 +105,18 @@ class Batch(Generic[AnyLock]):
             lock._go_on()
 
     def undo(self) -> None:
-        """Release every lock of an acquire that an exception has ended. If interrupted, this may be repeated."""
+        """Release every lock of an acquire that an exception has ended; this may be repeated."""
         holds = [lock._hold for lock in self._present() if lock._hold.ticket is self._ticket]
         self._send(holds, [hold.undoing(self._ticket) for hold in holds])
-        # Do this last: until then the whole method can be repeated.
+        # Last: until then the whole method can be repeated.
         for hold in holds:
             hold.end_undoing(self._ticket)
 
     def resend_release(self, error: BaseException) -> None:
         """Resend releases that were interrupted, or ended early because the client became unusable.
 
-        This does not touch a lock object that was released and acquired again since. If interrupted, it may be
-        repeated. See `recovery.resend_release` for releases that end early.
+        This may be repeated. It does not touch a lock object that was released and acquired again since. See
+        `recovery.resend_release` for releases that end early.
         """
         tickets = self._claims
         if not tickets and not isinstance(error, Exception) and first_foreign(self._locks, self._shared) < 0:
@@ -164,12 +159,12 @@ def resend_release(
     drawn: list[AnyLock | None],
     error: BaseException,
 ) -> None:
-    """Complete the release of many locks after an interrupt. If interrupted, this may be repeated.
+    """Complete the release of many locks after an interrupt; this may be repeated.
 
     Args:
-        batch: None if the interrupt came before the batch was made.
+        batch: None if the interrupt came before it was made.
         locks: the argument of the call. An iterator is not read again, because it may block or have side effects.
-        drawn: the locks that the call has read from `locks` so far.
+        drawn: the locks that were read from `locks` so far.
     """
     # An ordinary exception without a batch means that the argument was refused.
     if batch is None and not isinstance(error, Exception):

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 else:
     new_locks = impl.current.module("locks.core").new_locks
 
-# Cuts 100 tokens of 32 characters out of a string.
 _CUT = Struct("32s" * 100)
 
 _MakeGuard = Callable[[Callable[[int, int], None]], Admissions]
@@ -62,16 +61,14 @@ class BaseClient:
     _labels = True
 
     def _open(self, options: Options) -> None:
-        """Make the client; each constructor calls this."""
         self._awaits = options.awaits
-        # The options that a lock may have, by name.
+        # Those that a lock may have.
         self._options: dict[str, Any] = (AsyncPlainOptions if self._awaits else PlainOptions).__annotations__
         self._ttl_ms = options.ttl_ms
         self._last_ttl: tuple[object, int] = options.ttl, options.ttl_ms
         self._timeout = options.timeout
         self._prefix = options.key_prefix
         self._owner = owner_name(options.owner)
-        # All clients on a host share the marker.
         self._marks_as = options.owner or socket.gethostname()
         self._label = partial(label_of_now, options.owner)
         self._scripts = options.scripts
@@ -100,9 +97,9 @@ class BaseClient:
     def _wakeups(self, wakeups: Wakeups) -> Wakeups:
         return wakeups
 
-    # A client takes four things from outside: masters, connections, time and random numbers. A simulation replaces
-    # them by overriding `_masters_of`, `_dialler` and `_quorum_of`. Clients in memory override `_implementation` and
-    # `_driver_of`, too: their driver waits in virtual time.
+    # A simulation replaces masters, connections, time and random numbers by overriding `_masters_of`, `_dialler` and
+    # `_quorum_of`. Clients in memory override `_implementation` and `_driver_of`, too: their driver waits in virtual
+    # time.
 
     _implementation: Callable[[], impl.Implementation] = staticmethod(impl.for_clients)
 
@@ -130,7 +127,6 @@ class BaseClient:
         return quorum
 
     def _admissions_of(self, masters: list[Master], guard: Guard | None) -> _MakeGuard | None:
-        """Return a function that makes the guard; its argument is called when a master's clock was set back."""
         quorum = self._quorum
         if guard is None:
             return None
@@ -223,12 +219,7 @@ class BaseClient:
         declared: Declaration | None = None,
         make: Callable[[bytes], Any] | None = None,
     ) -> AnyLock:
-        """Make a lock.
-
-        Args:
-            declared: the kind of the lock; None makes a plain lock, or a fenced or fair one if the options say so.
-            make: a function that returns the kind for a key; None calls its class with the key alone.
-        """
+        """Make a lock; `make` returns its kind for a key, and None calls the class of the kind with the key alone."""
         given = dict(options)
         check_options(given, self._options)
         fenced, fair = given.pop("fence", False), given.pop("fair", False)
@@ -255,7 +246,6 @@ class BaseClient:
             lock._hold.figures = self._quorum.groups.named(group)
 
     def _no_scripts(self) -> str:
-        """Return why this client has no locks that only scripts can perform; "" if it has them."""
         if self._scripts == "watch":
             return f"scripts: {FAMILY} need scripts, but this client was made with scripts='watch'"
         return ""
@@ -283,7 +273,6 @@ class BaseClient:
         lock._upkeep = Upkeep(lock, lock._hold, lock._ttl_ms, auto_renew, max_hold_ns, on_lost, cancel_on_loss, asked)
 
     def _latch_hold(self, name: str | bytes) -> Hold:
-        """Return a hold that has the name and the key of a latch."""
         self._need_scripts()
         return self._hold_of(name, self._key_of(self._prefix, name) + LATCH.suffix, self._plain)
 
@@ -305,8 +294,7 @@ class BaseClient:
 def draw_tokens() -> list[bytes]:
     """Return 100 tokens: 128 random bits each, from the system, in hexadecimal.
 
-    After the first acquire, which draws them, the client cannot be used in a forked child. So two processes never
-    share tokens.
+    After an acquire the client cannot be used in a forked child, so two processes never share tokens.
     """
     return list(_CUT.unpack(hexlify(secrets.token_bytes(_CUT.size // 2))))
 

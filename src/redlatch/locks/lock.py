@@ -34,13 +34,7 @@ AnyDriver = TypeVar("AnyDriver", bound=Driver)
 
 
 class Shared(Generic[AnyDriver]):
-    """The data that all locks of one client share.
-
-    Args:
-        wait_release: whether leaving a ``with`` waits for a quorum's answer to the release.
-        on_lost: called with the lock and the reason when a lock is lost; None logs a warning.
-        no_scripts: why the client has no locks that need scripts; "" if it has them.
-    """
+    """The data that all locks of one client share; `no_scripts` says why it has no locks that need scripts, or ""."""
 
     __slots__ = ("__weakref__", "driver", "no_scripts", "on_lost", "quorum", "run", "wait_release")
 
@@ -62,7 +56,7 @@ class Shared(Generic[AnyDriver]):
 
 
 class BaseLock(Core):
-    """One holder's lock on one name; `timeout` is how long ``with`` and `acquire` wait by default, in seconds."""
+    """One holder's lock on one name."""
 
     __slots__ = ()
 
@@ -166,13 +160,12 @@ class BaseLock(Core):
             self._begin_upkeep()
 
     def _let_run_out(self, why: Loss) -> None:
-        """Stop the renewal of a lock whose holder is gone. It runs out with its ttl, and the loss is reported."""
         upkeep = self._upkeep
         if upkeep is not None and upkeep.live():
             upkeep.let_run_out(self, why)
 
     def _loss_event(self, kind: Callable[[], Any]) -> Any:
-        """Return the event that a loss sets; `kind` makes it if there is none.
+        """Return the event that a loss sets.
 
         Signal handlers may call this. So it waits for no other thread, and does not set an event that is set, which
         could wait for its own thread. No call comes between the check of a field and its change, so all threads get
@@ -189,7 +182,7 @@ class BaseLock(Core):
             if upkeep.event is None:
                 upkeep.event = event
         term = upkeep.term
-        # An interrupt may have struck an earlier request before its end, so each request checks this.
+        # An interrupt may have ended an earlier request early, so each request checks this.
         if self._hold.state == HELD:
             if upkeep.reason is not None:
                 if not event.is_set():
@@ -211,7 +204,6 @@ class BaseLock(Core):
         return loss(why_invalid(self._shared.quorum, self._hold, self._upkeep), self._hold)
 
     def _report_loss(self, reason: Loss = LOST_BEFORE, term: Term | None = None) -> None:
-        """Report the loss to `on_lost` or to the log, and mark the term that it has ended as reported."""
         upkeep = self._upkeep
         on_lost = self._shared.on_lost if upkeep is None or upkeep.on_lost is None else upkeep.on_lost
         try:
@@ -244,7 +236,6 @@ class BaseLock(Core):
         return None if found is None else holder_of(self._shared.quorum, self._hold, found)
 
     def _refusal(self) -> Refusal:
-        """Return the error of a ``with`` that did not win the lock in time; it must still ask for the holder."""
         return Refusal(self._shared, [self._hold], self._timeout or 0.0)
 
     # Whether the calling thread or task has made a ticket.

@@ -1,7 +1,6 @@
-"""The owner of a re-entrant or read-write lock: the thread or asyncio task that made the call.
+"""The owner of a re-entrant or read-write lock: the task that made the call, or an object of the thread.
 
-The owner of a thread is an object that is freed when the thread ends. It is never a thread ident, since the system
-reuses the idents of dead threads. The owner of a task is the task itself.
+That object is freed when the thread ends. A thread ident would not do, since the system reuses those of dead threads.
 """
 
 from __future__ import annotations
@@ -24,10 +23,7 @@ class ThreadOwner:
 
 
 def of_threads() -> Callable[[], ThreadOwner]:
-    """Return a function that returns the owner of the calling thread.
-
-    `threading.local` is looked up only now, because gevent may have replaced it since this module was imported.
-    """
+    # Looked up only now, because gevent may have replaced it since this module was imported.
     local = threading.local()
 
     def owner() -> ThreadOwner:
@@ -69,7 +65,7 @@ def made_in_this_task(ticket: object) -> bool:
 def coroutine_function(method: AnyMethod) -> AnyMethod:
     """Mark a method that returns a coroutine, so that `inspect`, mocks and frameworks treat it as an ``async def``.
 
-    The method itself runs in the caller's task, but its coroutine may run in another one: `asyncio.create_task`,
+    The method runs in the caller's task, but its coroutine may run in another one: `asyncio.create_task`,
     `asyncio.gather` and, before Python 3.12, `asyncio.wait_for` do that.
     """
     if sys.version_info >= (3, 12):
@@ -84,10 +80,7 @@ def coroutine_function(method: AnyMethod) -> AnyMethod:
 
 
 def named(call: str) -> Callable[[AnyCall], AnyCall]:
-    """Give the coroutines of a private method the name of the public call that returns them.
-
-    Python shows it in the warning of a forgotten await, and in the repr of a task.
-    """
+    """Give a method the name of a public call, which Python shows in reprs and if an await was forgotten."""
 
     def rename(method: AnyCall) -> AnyCall:
         method.__qualname__ = call

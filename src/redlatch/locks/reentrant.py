@@ -22,14 +22,10 @@ class BaseRLock(Generic[AnyLock]):
     """The part of a re-entrant lock that both faces share.
 
     If a holder ends without a release, its lock is no longer renewed and runs out with its ttl; that is reported like
-    any other loss.
-
-    Args:
-        make: makes a plain lock on the name; each outermost acquire makes a new one.
-        owner: returns the calling thread or task (see `owner`). Only weak references to it are kept.
+    any other loss. Only weak references to owners are kept.
     """
 
-    # "thread" or "task", for the repr.
+    # For the repr.
     _owner_kind: str
 
     def __init__(self, make: Callable[[], AnyLock], owner: Callable[[], Any]) -> None:
@@ -40,7 +36,7 @@ class BaseRLock(Generic[AnyLock]):
         self._inside: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         # Never acquired. It gives the name, and the error for a lock that was not won.
         self._model = make()
-        # The weak references call this when an owner has ended.
+        # Called when an owner has ended.
         self._gone = _forgetter(weakref.ref(self))
 
     def __reduce__(self) -> NoReturn:
@@ -99,7 +95,7 @@ class BaseRLock(Generic[AnyLock]):
         return lock
 
     def _again(self, owner: Any) -> bool:
-        """Add one to the count if the owner holds the lock already; return whether it does."""
+        """Add one to the count if the owner holds the lock; return whether it does."""
         lock, count = self._of(owner)
         if lock is None:
             return False
@@ -128,17 +124,15 @@ class BaseRLock(Generic[AnyLock]):
         self._inside[owner] = self._inside.get(owner, 0) + 1
 
     def _exit(self, owner: Any) -> bool:
-        """Record that an owner has left a ``with``; return whether it was inside one."""
         inside = self._inside.pop(owner, 0)
         if inside > 1:
             self._inside[owner] = inside - 1
         return inside > 0
 
     def _leave(self, owner: Any, error: BaseException | None) -> AnyLock | None:
-        """Leave a ``with``; return the lock if it must be released now, else None.
+        """Leave a ``with``; return the lock if it must be released now.
 
-        Raises:
-            NotOwned: another thread or task entered the ``with``, and the body raised no exception.
+        It raises NotOwned if another thread or task entered the ``with``, and the body raised no exception.
         """
         if self._exit(owner) and not self._of(owner)[1]:
             # The body has released the lock.
@@ -163,7 +157,7 @@ class BaseRLock(Generic[AnyLock]):
         self._held.pop(weakref.ref(owner), None)
 
     def _abandon(self, owner: Any, lock: Any, error: BaseException) -> None:
-        """Release and forget a lock after an interrupt. If interrupted, this may be repeated."""
+        """Release and forget a lock after an interrupt; this may be repeated."""
         lock._shared.quorum.resend_release(lock._shared.driver, lock._hold, lock._hold.ticket, error)
         if self._of(owner)[0] is lock:
             self._drop(owner)
@@ -176,13 +170,13 @@ class BaseRLock(Generic[AnyLock]):
 
 
 def _taken_over(lock: BaseLock) -> bool:
-    """Return whether the plain lock of an owner was released, and another thread or task has acquired it."""
+    """Return whether the owner's plain lock was released, and another thread or task has acquired it."""
     hold = lock._hold
     return hold.ticket is not None and not lock._may_leave(hold.ticket, hold.entered)
 
 
 def _forgetter(reference: weakref.ref[BaseRLock[Any]]) -> Callable[[weakref.ref[Any]], None]:
-    """Return a function that calls `_forget` of a lock, and does not keep the lock alive."""
+    # This does not keep the lock alive.
 
     def forget(owner: weakref.ref[Any]) -> None:
         lock = reference()
@@ -204,8 +198,7 @@ class RLock(BaseRLock[Any]):
         """Acquire the lock, or add one to the count if this thread holds it.
 
         Args:
-            blocking: False makes one attempt. Default True.
-            timeout: how long to wait, in seconds. None takes the timeout of the lock; if that is None, no limit.
+            blocking, timeout: as for `Lock.acquire`.
 
         Returns:
             Whether this thread holds the lock.
@@ -262,10 +255,7 @@ class RLock(BaseRLock[Any]):
             raise
 
     def extend(self, ttl: float | None = None) -> None:
-        """Let the lock live `ttl` seconds from now; see `Lock.extend` for a shorter `ttl`.
-
-        Args:
-            ttl: in seconds. None takes the ttl that the lock was made with.
+        """Let the lock live `ttl` seconds from now, as `Lock.extend`.
 
         Raises:
             NotOwned: this thread does not hold the lock.
@@ -311,15 +301,14 @@ class RLock(BaseRLock[Any]):
             raise
 
     def _snapshot(self) -> list[Any]:
-        """Return the calling thread's owner, its lock, its count, and the number of its open ``with`` statements."""
         owner = self._owner()
         return [owner, *self._of(owner), self._inside.get(owner, 0)]
 
     def _release_anyway(self, snapshot: list[Any], error: BaseException) -> None:
-        """Complete an interrupted release. If interrupted, this may be repeated.
+        """Complete an interrupted release; this may be repeated.
 
-        It sets the counts from the `_snapshot` of the call's beginning, which is empty if the interrupt came before,
-        instead of subtracting. So a repetition has the same result.
+        It sets the counts from the `_snapshot` of the call's beginning, instead of subtracting, so that a repetition
+        has the same result. The snapshot is empty if the interrupt came before it.
         """
         if not snapshot:
             snapshot += self._snapshot()
@@ -352,7 +341,7 @@ class AsyncRLock(BaseRLock[Any]):
 
     def __init__(self, make: Callable[[], Any]) -> None:
         super().__init__(make, running_task)
-        # The tasks with an unfinished acquire.
+        # Those with an unfinished acquire.
         self._asking: set[Any] = set()
         # The locks that `_drop` keeps for `__aexit__`, by task.
         self._scoped: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -364,8 +353,7 @@ class AsyncRLock(BaseRLock[Any]):
         """Acquire the lock, or add one to the count if this task holds it.
 
         Args:
-            blocking: False makes one attempt. Default True.
-            timeout: how long to wait, in seconds. None takes the timeout of the lock; if that is None, no limit.
+            blocking, timeout: as for `AsyncLock.acquire`.
 
         Returns:
             Whether this task holds the lock.
@@ -433,10 +421,7 @@ class AsyncRLock(BaseRLock[Any]):
 
     @coroutine_function
     def extend(self, ttl: float | None = None) -> Coroutine[Any, Any, None]:
-        """Let the lock live `ttl` seconds from now; see `AsyncLock.extend` for a shorter `ttl`.
-
-        Args:
-            ttl: in seconds. None takes the ttl that the lock was made with.
+        """Let the lock live `ttl` seconds from now, as `AsyncLock.extend`.
 
         Raises:
             NotOwned: this task does not hold the lock.

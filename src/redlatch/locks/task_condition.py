@@ -27,8 +27,7 @@ class AsyncCondition(BaseCondition):
             NotOwned, LockLost: the lock is not held, or was lost before this released it.
             LockBusy: `max_waiters` of this client wait for the lock already. It is not held.
             QuorumUnavailable: too many masters failed. `check` of the lock says whether it is held.
-            ConfigurationError, TypeError: the timeout is invalid.
-            ClientUnusable: as for `AsyncLock.acquire`.
+            ConfigurationError, TypeError, ClientUnusable: as for `AsyncLock.acquire`.
         """
         seconds = seconds_of("timeout", timeout)
         self._lock.check()
@@ -57,8 +56,7 @@ class AsyncCondition(BaseCondition):
         Raises:
             NotOwned, LockLost: as for `AsyncLock.check`.
             QuorumUnavailable: too many masters failed. The call may have reached a waiter.
-            ConfigurationError, TypeError: the number is invalid.
-            ClientUnusable: as for `AsyncLock.acquire`.
+            ConfigurationError, TypeError, ClientUnusable: as for `AsyncLock.acquire`.
         """
         await self._shared.run(self._queue.notifying(self._count_of(n)))
 

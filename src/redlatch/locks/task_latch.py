@@ -31,8 +31,7 @@ class AsyncLatch(BaseLatch):
             Whether the latch is open.
 
         Raises:
-            QuorumUnavailable, ClientUnusable: as for `AsyncLock.acquire`.
-            ConfigurationError, TypeError: the timeout is invalid.
+            QuorumUnavailable, ConfigurationError, TypeError, ClientUnusable: as for `AsyncLock.acquire`.
         """
         shared, seconds = self._shared, seconds_of("timeout", timeout)
         return bool(await shared.run(shared.quorum.await_counts(self._use(), seconds)))

@@ -16,8 +16,6 @@ from .with_statement import LossScope
 
 
 class TaskLock(BaseLock):
-    """The part of `AsyncLock` from which `Lock` is not generated."""
-
     __slots__ = ()
 
     _shared: Shared[TaskDriver]
@@ -56,7 +54,7 @@ class TaskLock(BaseLock):
             NotOwned: the lock is not held.
             LockLost: the lock was lost before the release. Without waiting, only if its validity is over.
             QuorumUnavailable: too many masters failed. Their keys are deleted when they are back, or expire.
-            ClientUnusable: the client is closed, or belongs to another process or event loop.
+            ClientUnusable: as for `acquire`.
         """
         return self._release_in_task(wait)  # type: ignore[no-any-return]
 
@@ -110,7 +108,6 @@ class TaskLock(BaseLock):
         self._hold.follow(ticket)
 
     async def _leave_lost(self, scope: LossScope, error: BaseException | None) -> None:
-        """Leave a body that the loss has cancelled; raise LockLost unless another exception must be raised."""
         failure = self._loss()
         try:
             if self._left_to_release:

@@ -28,8 +28,7 @@ class Condition(BaseCondition):
             NotOwned, LockLost: the lock is not held, or was lost before this released it.
             LockBusy: `max_waiters` of this client wait for the lock already. It is not held.
             QuorumUnavailable: too many masters failed. `check` of the lock says whether it is held.
-            ConfigurationError, TypeError: the timeout is invalid.
-            ClientUnusable: as for `Lock.acquire`.
+            ConfigurationError, TypeError, ClientUnusable: as for `Lock.acquire`.
         """
         seconds = seconds_of("timeout", timeout)
         self._lock.check()
@@ -58,8 +57,7 @@ class Condition(BaseCondition):
         Raises:
             NotOwned, LockLost: as for `Lock.check`.
             QuorumUnavailable: too many masters failed. The call may have reached a waiter.
-            ConfigurationError, TypeError: the number is invalid.
-            ClientUnusable: as for `Lock.acquire`.
+            ConfigurationError, TypeError, ClientUnusable: as for `Lock.acquire`.
         """
         self._shared.run(self._queue.notifying(self._count_of(n)))
 

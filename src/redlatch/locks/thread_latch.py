@@ -32,8 +32,7 @@ class Latch(BaseLatch):
             Whether the latch is open.
 
         Raises:
-            QuorumUnavailable, ClientUnusable: as for `Lock.acquire`.
-            ConfigurationError, TypeError: the timeout is invalid.
+            QuorumUnavailable, ConfigurationError, TypeError, ClientUnusable: as for `Lock.acquire`.
         """
         shared, seconds = self._shared, seconds_of("timeout", timeout)
         return bool(shared.run(shared.quorum.await_counts(self._use(), seconds)))

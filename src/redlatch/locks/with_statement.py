@@ -1,9 +1,9 @@
 """The ``with`` of a lock: the error if it was not won, the cancellation of the body after a loss, and the release.
 
-One lock object is one holder, but a claim may have changed since the ``with`` was entered: its body has released the
-lock, and the body itself, or another thread or task, has acquired it again through the same object. So the ``with``
-remembers the ticket of its claim in `Claim.entered`. While one ``with`` is open, its end releases that claim, in
-whatever thread or task it runs. A claim that was made later is released only by the thread or task that made it.
+A claim may have changed since the ``with`` was entered: its body has released the lock, and the body itself, or another
+thread or task, has acquired it again through the same object. So the ``with`` remembers the ticket of its claim in
+`Claim.entered`. While one ``with`` is open, its end releases that claim, in whatever thread or task it runs. A claim
+that was made later is released only by the thread or task that made it.
 """
 
 from __future__ import annotations
@@ -20,15 +20,10 @@ from ..quorum.inquiry import local_holders
 
 
 class Refusal:
-    """The error that ``with`` raises if its lock was not won.
+    """The error that ``with`` raises if its lock was not won within `waited` seconds; 0.0 after one attempt.
 
     It names the holder: another lock object of this client, or the one that the masters name. They are asked once, and
     only if the acquire has waited: for at most a tenth of the timeout or 10 ms, and at most 100 ms.
-
-    Args:
-        holds: the hold of each name.
-        waited: the timeout in seconds; 0.0 after one attempt.
-        names: the names of a multi-lock.
     """
 
     def __init__(self, shared: Any, holds: list[Hold], waited: float, names: list[str | bytes] | None = None) -> None:
@@ -45,7 +40,7 @@ class Refusal:
             try:
                 asked = self._shared.run(self._shared.quorum.blockers(self._holds, self._waited))
             except LockError:
-                # The error stays that of the acquire, without a holder. The client may have been closed, say.
+                # The error stays that of the acquire: the client may have been closed, say.
                 pass
         return self._error(asked)
 
@@ -89,8 +84,8 @@ class Refusal:
 class LossScope:
     """Cancels the body of one ``async with``, in the task that runs it, when its lock is lost.
 
-    It works like `asyncio.timeout`: it counts the cancellation requests of the task (`Task.cancelling`) to tell its own
-    request from those of others. So scopes may be nested in each other, in a TaskGroup and in a timeout.
+    As `asyncio.timeout`, it counts the cancellation requests of the task to tell its own from those of others. So
+    scopes may be nested in each other, in a TaskGroup and in a timeout.
     """
 
     __slots__ = ("_before", "_task", "lost")
@@ -111,13 +106,12 @@ class LossScope:
     async def leave(self, error: BaseException | None) -> bool:
         """Withdraw the request to cancel; `error` is the exception of the body.
 
-        Return True if the loss is the only thing to report: no other code requested a cancellation, and the body raised
-        no exception of its own.
+        Return True if only the loss must be reported: no other code requested a cancellation, and the body raised no
+        exception of its own.
         """
         if not isinstance(error, asyncio.CancelledError):
             try:
-                # The body ended before the request reached it. Let the request arrive here, so that it does not
-                # cancel the code after the scope.
+                # The body ended before the request reached it. Let it arrive here, not in the code after the scope.
                 await asyncio.sleep(0)
             except asyncio.CancelledError:
                 pass
@@ -143,13 +137,7 @@ def leaves(
     name: str | bytes,
     names: list[str | bytes] | None = None,
 ) -> bool:
-    """End a ``with``; return whether it must release a claim. If the body has released the lock, nothing is left.
-
-    Args:
-        tickets: the tickets of the claims on all names.
-        name: the name of the lock; of several, the first.
-        names: all names of a lock on several.
-    """
+    """End a ``with``; return whether it must release a claim: the body may have released the lock."""
     hold.leave()
     left = [ticket for ticket in tickets if ticket is not None]
     if left and not any([may_leave(ticket, entered, made_here) for ticket in left]):
