@@ -261,8 +261,6 @@ SMALL = {
     "redlatch.django.django_redis_cache": "only this module imports django-redis",
     "redlatch.drivers.lifecycle": "only what a compiled driver looks up in every call",
     "redlatch.guard.single_master": "a single master needs three actions of its own",
-    "redlatch.votes.durations": "one class of two methods",
-    "redlatch.votes.units": "constants, the interface of a clock and two formulas",
 }
 
 

@@ -13,7 +13,7 @@ from redlatch import Client, impl
 from redlatch.drivers.status import stats_of, stats_of_masters
 from redlatch.health import Health, MasterHealth
 from redlatch.stats import MasterStats
-from redlatch.votes.durations import Durations
+from redlatch.votes.units import Durations
 
 
 @pytest.fixture

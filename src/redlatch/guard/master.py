@@ -11,9 +11,8 @@ from redlatch.errors import MasterQuarantined, MasterRefused
 from redlatch.guard.clock import Leap, Offset
 from redlatch.guard.handshake import GuardHandshake, HandshakeReport
 from redlatch.guard.marker import Marker, MarkerWrite
-from redlatch.votes.durations import Durations
 from redlatch.votes.scripts import KEPT_MS, MARK_WITHIN_US
-from redlatch.votes.units import MILLISECOND
+from redlatch.votes.units import MILLISECOND, Durations
 
 # A marker on a master without one must arrive within the default ttl, or within this if that is longer.
 LEAST_WITHIN_US = 1_000_000
