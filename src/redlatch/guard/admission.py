@@ -8,8 +8,10 @@ from typing import NamedTuple
 from redlatch.guard.actions import (
     Admission,
     accept_marker,
+    accept_new_marker,
     await_handover,
     dismiss_leap,
+    doubt_after_jump,
     finish_founding,
     found,
     join,
@@ -17,6 +19,7 @@ from redlatch.guard.actions import (
     look_at_clock_later,
     look_at_clocks_again,
     look_for_marker_again,
+    mark_again,
     quarantine_jump,
     quarantine_jump_for_all,
     refuse,
@@ -33,7 +36,6 @@ from redlatch.guard.evidence import Case, MarkerState, ProcessState, examine
 from redlatch.guard.handshake import GuardHandshake, HandshakeReport
 from redlatch.guard.master import GuardedMaster
 from redlatch.guard.remaining_quarantine import quarantine_rest
-from redlatch.guard.single_master import accept_new_marker, doubt_after_jump, mark_again
 from redlatch.guard.state import GuardState
 
 Action = Callable[[GuardState, Case], Admission | None]

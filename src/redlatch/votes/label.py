@@ -17,6 +17,7 @@ NO_TOKEN = b"0" * 32
 # For `bytes.translate`. Redis, too, replaces line breaks by spaces in what a script returns.
 ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
+# Other tools write values of their own, or a label without a time.
 _TOKEN = re.compile(rb"[0-9a-f]{32}(?::([0-9a-f]{8}))?:(.*)", re.DOTALL)
 
 
@@ -30,7 +31,6 @@ def owner_of(token: bytes) -> tuple[str, int]:
 
     What cannot be printed is replaced by "?".
     """
-
     found = _TOKEN.fullmatch(token)
     if found is None:
         return "", 0
