@@ -13,8 +13,8 @@ from .holder import Holder
 from .locks.batch import Batch, resend_release
 from .locks.connecting import ALL, check_connected
 from .locks.decorate import AnyFunction, async_locking
-from .locks.driver import TaskDriver
 from .locks.factory import BaseClient
+from .locks.lock import TaskDriver
 from .locks.owner import running_task
 from .locks.rate_limit import BaseRateLimit
 from .locks.readwrite import RWLock

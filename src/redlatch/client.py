@@ -14,8 +14,8 @@ from .holder import Holder
 from .locks.batch import Batch, resend_release
 from .locks.connecting import ALL, check_connected
 from .locks.decorate import AnyFunction, locking
-from .locks.driver import ThreadDriver
 from .locks.factory import BaseClient
+from .locks.lock import ThreadDriver
 from .locks.owner import of_threads
 from .locks.rate_limit import BaseRateLimit
 from .locks.readwrite import RWLock

@@ -10,7 +10,7 @@ import redis.exceptions as redis_errors
 from ..errors import ConfigurationError, QuorumUnavailable
 from ..masters.server import NO_CLUSTER
 from ..votes.units import quorum_of
-from .driver import Driver
+from .lock import Driver
 
 # The values of `require`.
 ALL, QUORUM = "all", "quorum"

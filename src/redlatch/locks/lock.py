@@ -1,10 +1,10 @@
-"""The part of a lock that both faces share: its state and its checks."""
+"""The part of a lock that both faces share: its state, its checks, and the seam to the driver."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
 from .. import config, impl
 from ..errors import ClientForked, LockError, LockLost, NotOwned
@@ -18,8 +18,8 @@ from ..quorum.hold import Hold
 from ..quorum.inquiry import holder_of
 from ..quorum.outcome import loss, why_invalid
 from ..quorum.upkeep import Term, Upkeep
+from ..votes.commands import Command
 from ..votes.units import SECOND
-from .driver import Driver
 from .with_statement import Refusal, leaves, may_leave
 
 # At run time `impl` provides the build.
@@ -29,6 +29,51 @@ else:
     Core = impl.current.module("locks.core").Core
 
 logger = logging.getLogger("redlatch")
+
+
+class Driver(Protocol):
+    """What a lock needs of the driver that runs the calls of its client's quorum (`quorum.calls`).
+
+    The driver for threads blocks the calling thread, that for asyncio returns an awaitable.
+    """
+
+    # A `drivers.status.ClientStatus`.
+    status: Any
+
+    def run(self, steps: Steps) -> Any:
+        """Run a call; recover it if it fails or is interrupted."""
+
+    def send(self, commands: list[Command]) -> None:
+        """Send commands to every master without waiting for an answer."""
+
+    def wake_called(self) -> None:
+        """Wake callers whose turn has come, and callers that watch a key that has changed."""
+
+    def add_upkeep(self, term: Term) -> None:
+        """Renew a lock, or report its loss, from now on."""
+
+
+class ThreadDriver(Driver, Protocol):
+    def connect(self, all_of_them: bool = False) -> None: ...
+
+    def close(self, release: bool = False, drain_ns: int | None = None) -> None: ...
+
+
+class TaskDriver(Driver, Protocol):
+    @property
+    def home(self) -> Any:
+        """The event loop, once the client is connected."""
+
+    def connect(self, all_of_them: bool = False) -> Coroutine[Any, Any, None]: ...
+
+    def close(self, release: bool = False, drain_ns: int | None = None) -> Coroutine[Any, Any, None]: ...
+
+    def stands_for(self, owner: object) -> None:
+        """Let go of the loop when `owner` is collected, to which the client and all its locks refer."""
+
+    def drop(self) -> None:
+        """Close the connections at once: the event loop cannot run `close`."""
+
 
 AnyDriver = TypeVar("AnyDriver", bound=Driver)
 

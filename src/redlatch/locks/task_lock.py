@@ -9,8 +9,7 @@ from typing import Any, Self
 
 from ..errors import LockError, LockLost
 from ..quorum.claim import SEVERAL
-from .driver import TaskDriver
-from .lock import BaseLock, Shared, note_failure
+from .lock import BaseLock, Shared, TaskDriver, note_failure
 from .owner import TaskTicket, coroutine_function, made_in_this_task, named
 from .with_statement import LossScope
 

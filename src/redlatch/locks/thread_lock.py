@@ -9,8 +9,7 @@ from typing import Self
 
 from ..errors import LockError
 from ..quorum.claim import SEVERAL
-from .driver import ThreadDriver
-from .lock import BaseLock, Shared, note_failure
+from .lock import BaseLock, Shared, ThreadDriver, note_failure
 from .owner import made_in_this_thread, named
 
 
