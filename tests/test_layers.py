@@ -260,6 +260,7 @@ def test_an_unknown_name_is_an_attribute_error_with_the_name() -> None:
 SMALL = {
     "redlatch.django.django_redis_cache": "only this module imports django-redis",
     "redlatch.drivers.lifecycle": "only what a compiled driver looks up in every call",
+    "redlatch.votes.payloads": "only what also exists as a .pyx",
 }
 
 

@@ -22,7 +22,8 @@ How the guard detects this:
   * A marker that no client reads expires after 35 days, so a job that runs once a month finds it.
 
 How long a master is kept out:
-  * G1. A marker has an identity, which never changes, and a horizon: the longest ttl in use.
+  * G1. A marker has an identity, which never changes, and a horizon: the longest ttl in use. A pulse compares only the
+    identity.
   * G2. A pulse raises the horizon to at least the ttl that it names. The horizon of an identity never falls.
   * G3. A vote for a ttl counts only from a master that had stored the ttl in its horizon, on the same connection,
     before the first byte of the attempt left for any master (see `wire.engine.horizon`).

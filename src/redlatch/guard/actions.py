@@ -20,7 +20,7 @@ from redlatch.votes.units import MILLISECOND, SECOND, quorum_of
 # While the other clocks are unknown.
 LOOK_AGAIN_NS = 100 * MILLISECOND
 
-# The first pause for the answers of the other masters about one that has forgotten; it doubles, up to a second.
+# It doubles, up to a second.
 ASK_OTHERS_NS = 30 * MILLISECOND
 
 # Soon the other masters show how long a quarantine lasts; it is not reported before.
@@ -118,7 +118,7 @@ def found(state: GuardState, case: Case) -> Admission | None:
     elif step is Step.FINISH:
         return finish_founding(state, case)
     elif step is Step.GIVE_WAY:
-        # Not settled: the other client ends in a moment, or its drafts expire.
+        # The other client ends in a moment, or its drafts expire.
         cause = MasterQuarantined("it is new, and another client begins to use it")
         return Admission(False, LOOK_AGAIN_NS, cause, settled=False)
     return Admission(False)
@@ -236,7 +236,7 @@ def dismiss_leap(state: GuardState, case: Case) -> None:
 
 
 def quarantine_jump(state: GuardState, case: Case) -> None:
-    # Its keys expire too soon.
+    # The master's keys expire too soon.
     leap = case.master.leap
     assert leap is not None
     case.master.leap = leap._replace(judged=True)
@@ -276,7 +276,6 @@ def accept_new_marker(state: GuardState, case: Case) -> Admission:
 
 
 def doubt_after_jump(state: GuardState, case: Case) -> Admission:
-    # The master's keys expire too soon.
     dismiss_leap(state, case)
     return Admission(False, forgot=True)
 

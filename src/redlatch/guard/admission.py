@@ -1,4 +1,4 @@
-"""The table that decides whether a master may vote, by the states of its marker, process and clock."""
+"""The table that decides whether a master may vote."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from redlatch.votes.units import MILLISECOND, SECOND, quorum_of
 
-# A larger difference than the clock's rate explains is a jump. Some servers count whole milliseconds.
+# Larger than the clock's rate explains. Some servers count whole milliseconds.
 JUMP_NS = 10 * MILLISECOND
 
 # A clock stands still if it advances by less than a tenth of a time longer than this. Servers extrapolate a little
@@ -17,7 +17,7 @@ STILL_NS = 100 * MILLISECOND
 # Whatever the drift factor is.
 MIN_RATE, MAX_RATE = 0.001, 0.01
 
-# For this time the other masters' clocks may still show whose clock has jumped.
+# For the other masters' clocks to show whose clock has jumped.
 CONFIRM_NS = SECOND
 
 
@@ -31,7 +31,6 @@ class ClockState(Flag):
     FORWARD = auto()
     # The other masters were not read since.
     FORWARD_UNHEARD = auto()
-    # The other masters do not show whose clock has jumped.
     FORWARD_UNCLEAR = auto()
 
     ANY = UNJUDGED | STEADY | STANDS_STILL | OURS_STOOD_STILL | FORWARD | FORWARD_UNHEARD | FORWARD_UNCLEAR
@@ -85,7 +84,6 @@ class Offset:
     def note(self, sent_ns: int, came_ns: int, server_us: int) -> int:
         """Record a reading taken between two moments; return the jump in ns."""
         low = server_us * 1000 - came_ns
-        # The server may count whole milliseconds.
         high = server_us * 1000 - sent_ns + MILLISECOND
         jump = 0
         if self.at_ns:

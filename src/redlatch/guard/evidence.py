@@ -1,4 +1,4 @@
-"""What a report shows: the states of the master's marker, process and clock."""
+"""What a report shows of the master's marker, process and clock."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from redlatch.guard.state import GuardState
 from redlatch.votes.redaction import shown
 from redlatch.votes.units import MILLISECOND, SECOND
 
-# Before another look for a marker that only this master lacks: another client may be writing it. Also the first pause
-# after a failed write; it doubles each time, up to a second.
+# Another client may be writing the marker that only this master lacks. Also the first pause after a failed write; it
+# doubles each time, up to a second.
 SECOND_LOOK_NS = 200 * MILLISECOND
 
 # A client relies for this time on one master's marker that a handover is under way.

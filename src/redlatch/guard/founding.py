@@ -85,7 +85,7 @@ class Founding:
         return Step.WRITE_DRAFT
 
     def _are_given_up(self, attempts: frozenset[int], reports: Sequence[HandshakeReport]) -> bool:
-        # Incomplete attempts that had prepared masters before all of these reports.
+        # They had prepared masters before all of these reports, and are incomplete.
         if self.doubted != attempts:
             self.doubted, self.doubted_ns = attempts, max(report.came_ns for report in reports)
         return all(report.sent_ns >= self.doubted_ns for report in reports)
@@ -103,7 +103,7 @@ def _second_phase(report: HandshakeReport, reports: Sequence[HandshakeReport]) -
 
 
 def attempt_of(report: HandshakeReport) -> int:
-    """Return the number of the attempt whose draft or prepared marker the process has; or 0."""
+    """Return the attempt whose draft or prepared marker the process has; or 0."""
     marker = read_quietly(report)
     begun = marker is not None and marker.stage in OF_FOUNDING and marker.run_id == report.run_id
     return marker.attempt if marker is not None and begun else 0

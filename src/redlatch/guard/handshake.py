@@ -25,7 +25,6 @@ class HandshakeReport(NamedTuple):
     """The result of a handshake with a master.
 
     Args:
-        run_id: names the server process, and the history of its keys.
         server_us: the server's clock since 1970, read between `sent_ns` and `came_ns` of ours.
         persists: whether the master has an append-only file.
         promoted: whether it was a replica before, as far as it remembers: for `backlog_ms` without replicas.
@@ -71,7 +70,6 @@ class GuardHandshake:
         return replace(self, write=None)
 
     def read(self, replies: list[Any]) -> Replies:
-        """Check and return the replies."""
         *written, marker, clock, backlog = replies
         for answer in (clock, marker, *written):
             if isinstance(answer, redis_errors.NoPermissionError):

@@ -33,7 +33,6 @@ class Marker:
         attempt: the number of the founding or of the handover that the marker belongs to; 0 if it was written later.
         sure: True if enough masters confirmed that `out` is the longest ttl in use; otherwise `out` is `longest`.
         max_ttl: the longest ttl that clients may use.
-        trusted, strict: options of the clients (see `Guard`).
         master: its address, as the writing client knows it.
         horizon: the longest ttl that is in use on the master (G1).
         previous, successors: the masters that these replaced by a handover, and those that replace these, if LEFT.
@@ -131,10 +130,7 @@ _MILLISECONDS = "out", "max_ttl", "raised", "horizon"
 class MarkerWrite(NamedTuple):
     """A marker that the next handshake writes, if the master still has the text `old` (empty for none).
 
-    Args:
-        kept_ms: how long the master keeps it if no client reads it.
-        made_us: when this was decided, by the master's clock. A write that comes much later is rejected, since more may
-            have happened meanwhile.
+    A write that comes much later than `made_us`, by the master's clock, is rejected: more may have happened meanwhile.
     """
 
     old: bytes

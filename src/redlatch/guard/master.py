@@ -14,7 +14,7 @@ from redlatch.guard.marker import Marker, MarkerWrite
 from redlatch.votes.scripts import KEPT_MS, MARK_WITHIN_US
 from redlatch.votes.units import MILLISECOND, Durations
 
-# A marker on a master without one must arrive within the default ttl, or within this if that is longer.
+# A marker on a master without one must arrive within the default ttl, or this if it is longer.
 LEAST_WITHIN_US = 1_000_000
 
 MOST_EARLIER = 100
@@ -30,7 +30,6 @@ class GuardedMaster:
         allowed_ms: the longest ttl that clients may use (G5).
         clock_set_back: called with the ns by which the master's clock was set back.
         confirm: called with this object when a pulse has found its marker unchanged.
-        marker: the marker that was last read.
         earlier: the origins of its former markers.
         asked_ns, seen_ns: times before and after the marker was last read, or a pulse last found it unchanged.
         noted_ns: when its present marker was first read.
@@ -40,7 +39,6 @@ class GuardedMaster:
         quarantine: identifies the cause of the quarantine, which counts once.
         until_ns: when the quarantine for its memory ends.
         found_us: when it was found to have forgotten, by its own clock.
-        contrary: how its marker contradicts this client.
         written: the identity of the marker that this client has written last, until it has read one.
         settles_ns: until then its quarantine is not reported, because its duration is known soon.
         unsure: the origin of an unsure marker, and when this client first saw it.
@@ -95,7 +93,6 @@ class GuardedMaster:
         return self.marker.horizon
 
     def refusal(self, ttl_ms: int) -> MasterRefused | None:
-        """Return why no lock may have this ttl so far, or None (G5)."""
         if ttl_ms <= self.allowed_ms:
             return None
         return MasterRefused(

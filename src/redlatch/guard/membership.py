@@ -1,6 +1,6 @@
 """Check that the clients of these masters agree on the list of masters and on the guard's options.
 
-Quorums of two different lists need not share a master, so two clients with different lists could hold one lock.
+Quorums of two lists need not share a master, so two clients with different lists could hold one lock.
 """
 
 from __future__ import annotations

@@ -25,7 +25,6 @@ class GuardState:
         note_since: called with the time of each marker, in microseconds since 1970 by the master's clock. The numbers
             of fenced locks must exceed it (FE1).
         clock_set_back: called with a master's index, and the ns by which its clock was set back.
-        owner: the name of this client, for the messages of others.
 
     Attributes:
         left: a marker that says that this list was left.

@@ -16,7 +16,7 @@ class Ballot:
     Attributes:
         asked: a mask of the masters that are asked; -1 for all.
         until_ns: when the submitter stops waiting.
-        yes, no, failed: the votes of each kind so far. A master without any vote is silent.
+        yes, no, failed: the votes so far. A master without any vote is silent.
         silent: the indexes of the masters that had not answered by `until_ns`.
         answers: the replies that are kept, by the index of the master (see `Command.meaning`).
         waiter: the object that the driver wakes when the ballot is decided.
@@ -86,7 +86,7 @@ class Ballot:
 
           * A release: a "no" also counts as an answer, since that master does not hold the key with our token. But it
             may be the work of an earlier copy; then a caller waits for all votes.
-          * A `Look` or `Called` is settled when a quorum of masters voted yes or will push a change of the key.
+          * A `Look` or `Called`: a master also counts that will push a change of the key.
           * A ballot that was reopened has its own rule (`settled_again`).
         """
         if self.reopened:
@@ -194,7 +194,7 @@ def new_ballot(command: Command, size: int, quorum: int, until_ns: int) -> Ballo
 def last_open(ballots: list[Ballot], end: int, late_ns: int) -> int:
     """Return the place of the last ballot before `end` that is undecided and was in time at `late_ns`, or -1.
 
-    A coroutine that did this would have no C types.
+    A coroutine has no C types.
     """
     for place in range(end - 1, -1, -1):
         ballot = ballots[place]

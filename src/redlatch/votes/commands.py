@@ -1,7 +1,6 @@
-"""The only list of commands: the bytes of each, and the vote that each reply means.
+"""The only list of commands: the bytes of each, by the dialect of the server, and the vote that each reply means.
 
-The bytes depend on the dialect of the server. `DELIFEQ` (Valkey 9) and `DELEX .. IFEQ` (Redis 8.4) cost the server a
-quarter of a release by script.
+`DELIFEQ` (Valkey 9) and `DELEX .. IFEQ` (Redis 8.4) cost the server a quarter of a release by script.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ GONE = -2
 # The suffix of a fence counter. Names contain no NUL, so no name can be the counter of another name.
 COUNTER = b"\0fence"
 
-# No counter is this far above a proposed fence: 100 years in microseconds. A client whose clock shows 1970 may propose
-# fences 56 years below the counters.
+# A hundred years in microseconds. A client whose clock shows 1970 may propose fences 56 years below the counters.
 _FURTHEST = 100 * 365 * 86_400_000_000
 
 # Scripts count in floating point, exactly up to this number.
@@ -71,7 +69,8 @@ class Command:
             TRACKED: as NOTHING. But a master that pushes tracks the keys that the command reads (see `Note`).
             LACKS: a no vote of a master that lacks the key of a held lock, which `repair` may set again there.
         releases: whether the command must reach every master that may hold the key, even after a reconnect.
-        since_ns: when the first command with the token was made: no server knows the token earlier.
+        since_ns: when the command was made. For a release: when the first command with its token was made, so no
+            server knows the token earlier.
         ttl_ms: for how long a yes vote makes the key live, or 0. Under a guard a master that may forget such a key must
             know this ttl first (see `wire.engine.fleet`).
         tried, obeyed: for a release, masks of the masters that may have obeyed a copy of it whose answer is not known,
@@ -152,7 +151,6 @@ class Acquire(Command):
 
 
 def new_acquire(key: bytes, token: bytes, since_ns: int, ttl_ms: int) -> Acquire:
-    """Return a new Acquire, as fast as `new_ballot`."""
     command: Acquire = Acquire.__new__(Acquire)
     command._begin(key, token, since_ns, ttl_ms)
     return command
@@ -345,10 +343,7 @@ _LONGEST_ANSWER = 30
 
 
 def read_pulse(answer: object) -> tuple[int, int] | None:
-    """Return the server's clock (microseconds since 1970) and the horizon (ms) from an answer to a pulse.
-
-    Both are 0 if the marker is another one.
-    """
+    """Return the server's clock in microseconds since 1970 and the horizon; both are 0 if the marker is another one."""
     if type(answer) is not bytes:
         return (0, 0) if type(answer) is int and answer == 0 else None
     clock, _, horizon = answer.partition(b" ")
@@ -388,7 +383,7 @@ class AskHolder(Command):
 
 
 def read_holder(answer: bytes) -> tuple[bytes, int, int] | None:
-    """Return the token, the milliseconds that its key will live (-1: no ttl) and the counter; None if malformed."""
+    """Return the token, the milliseconds that its key will live (-1: no ttl) and the counter."""
     parts = answer.split(b" ", 2)
     if len(parts) < 3 or not parts[0].removeprefix(b"-").isdigit() or not parts[1].isdigit():
         return None

@@ -1,7 +1,4 @@
-"""The key of a lock on the masters.
-
-Uncompiled, the check of the name took a tenth of an acquire and release cycle.
-"""
+"""The key of a lock. Uncompiled, the check of the name took a tenth of an acquire and release cycle."""
 
 from __future__ import annotations
 
@@ -9,18 +6,11 @@ from redlatch.errors import ConfigurationError
 
 MAX_BYTES = 512
 
-# The lock family appends suffixes of at most this many bytes to a key.
+# Of the suffixes that the lock family appends to a key.
 MAX_SUFFIX = 64
 
 
 def key_of(prefix: bytes, name: object) -> bytes:
-    """Return the key of a lock.
-
-    Raises:
-        TypeError: the name is neither str nor bytes.
-        ConfigurationError: the name is empty, has a NUL, is not valid Unicode, or is longer than 512 bytes with its
-            prefix.
-    """
     if isinstance(name, str):
         try:
             raw = name.encode()

@@ -27,7 +27,6 @@ class Script:
         self._begins: dict[int, bytes] = {}
 
     def begin(self, arguments: int) -> bytes:
-        """Return the beginning of a call by EVALSHA in RESP, for this number of keys and other arguments."""
         begin = self._begins.get(arguments)
         if begin is None:
             head = b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$%d\r\n%b\r\n"
@@ -100,7 +99,7 @@ return 1""",
     keys=2,
 )
 
-# A job that runs once a month finds its marker (see `guard`). That is more than twice the longest ttl of a lock.
+# A job that runs once a month finds its marker. That is more than twice the longest ttl of a lock.
 KEPT_MS = 35 * 86_400_000
 
 # A marker has two lines: its identity, and its horizon in milliseconds.
