@@ -3,24 +3,24 @@
 ::
 
     redis.exceptions.LockError          (handlers written for redis-py's Lock keep working)
-    └── LockError                       every error below; name, elapsed and causes on each
-        ├── Retryable                   another call may succeed, after ``retry_after`` seconds
-        │   ├── LockTimeout             timeout= passed while another holder had the lock   (also TimeoutError)
-        │   ├── LockBusy                refused at once: a non-blocking ``with`` on a held lock, or a full queue
-        │   │   └── DuplicateTask       a task with the same arguments waits or runs already  (`redlatch.celery`)
-        │   └── QuorumUnavailable       too many masters failed for a result; see ``causes``
-        ├── LockLost                    the lease has expired, or a quorum no longer has our token
-        ├── NotOwned                    release or extend of a lock that this object does not hold
-        ├── AlreadyHeld                 acquire of a lock object that holds its lock already
-        ├── ClientUnusable              the client cannot be used here
-        │   ├── ClientClosed            it was closed
-        │   ├── ClientForked            it was connected before this process was forked
-        │   └── WrongLoop               an AsyncClient in another event loop
-        ├── MasterRefused               one master has no vote: it is a replica or a duplicate, or sends bad replies
-        │   └── MasterQuarantined       it may have forgotten locks, or its clock is wrong; it is kept out for a while
-        └── ConfigurationError          an argument cannot work                            (a ValueError, as all are)
+    └── LockError
+        ├── Retryable
+        │   ├── LockTimeout             (also TimeoutError)
+        │   ├── LockBusy
+        │   │   └── DuplicateTask
+        │   └── QuorumUnavailable
+        ├── LockLost
+        ├── NotOwned
+        ├── AlreadyHeld
+        ├── ClientUnusable
+        │   ├── ClientClosed
+        │   ├── ClientForked
+        │   └── WrongLoop
+        ├── MasterRefused
+        │   └── MasterQuarantined
+        └── ConfigurationError          (a ValueError, as all are)
 
-A caller may repeat a call that raised a `Retryable`. docs/reference.md has a table with the HTTP status of each error.
+docs/reference.md has a table with the HTTP status of each error.
 
 No error contains a token, a password or the user info of a URL. Errors repeat only those words of a server's text that
 are known not to be secrets (`votes.redaction`).

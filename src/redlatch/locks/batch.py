@@ -30,10 +30,8 @@ AnyLock = TypeVar("AnyLock", bound=BaseLock)
 class Batch(Generic[AnyLock]):
     """The locks of one call. Each lock succeeds or fails on its own.
 
-    Args:
-        locks: None stands for a lock that was not acquired; its result is False.
-        drawn: the list to put the locks into, for `resend_release`.
-        ticket: the ticket of an acquire; None makes one that names neither thread nor task.
+    None stands for a lock that was not acquired; its result is False. `drawn` is the list to put the locks into, for
+    `resend_release`. Without a ticket the acquire names neither thread nor task.
     """
 
     def __init__(

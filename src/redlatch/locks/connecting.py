@@ -15,7 +15,7 @@ from .lock import Driver
 # The values of `require`.
 ALL, QUORUM = "all", "quorum"
 
-# Errors that do not end by waiting: the class, the beginning of the text, and the cure.
+# The class, the beginning of the text, and the cure.
 _LASTING: tuple[tuple[type[BaseException], str, str], ...] = (
     (redis_errors.AuthenticationError, "", "give the right user and password in the URL"),
     (redis_errors.NoPermissionError, "", "grant the right; docs/operations.md, Access rights, lists all"),
@@ -30,7 +30,7 @@ _LASTING: tuple[tuple[type[BaseException], str, str], ...] = (
 
 
 def cure_of(cause: BaseException) -> str:
-    # A master that refuses the list of masters has no cure here: the connections raise that, or a handover ends it.
+    # For a refused list of masters there is none: the connections raise that, or a handover ends it.
     text = str(cause)
     return next((cure for kind, begin, cure in _LASTING if isinstance(cause, kind) and text.startswith(begin)), "")
 

@@ -13,10 +13,7 @@ from redlatch.config import timeout_of
 
 
 class Core:
-    """The fields of every lock object; `BaseLock` describes them.
-
-    They take objects of both builds, so one build of this class serves all clients of the process.
-    """
+    """The fields of every lock object. They take objects of both builds, so one build serves all clients."""
 
     __slots__ = ("__weakref__", "_hold", "_shared", "_timeout", "_ttl_ms", "_upkeep")
 
@@ -115,7 +112,6 @@ def holds_of(locks: Sequence[Core]) -> list[Any]:
 
 
 def those_held(elements: list[Any], held: object) -> list[Any]:
-    """Return the elements, with None in place of each lock whose hold is not in the state `held`."""
     found: list[Any] = []
     for lock in elements:
         found.append(None if lock is None or lock._hold.state != held else lock)

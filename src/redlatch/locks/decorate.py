@@ -31,7 +31,6 @@ def check_template(template: object) -> None:
 
 
 def namer(template: str, function: Callable[..., Any]) -> Callable[..., str]:
-    """Return a function that makes the lock's name from the arguments of a call of the decorated function."""
     try:
         signature = inspect.signature(function)
     except ValueError as error:
@@ -61,7 +60,7 @@ def namer(template: str, function: Callable[..., Any]) -> Callable[..., str]:
 
 
 def fields_of(template: str) -> list[str]:
-    """Return the fields of a template, including those inside format specifications."""
+    # A format specification may have fields, too.
     found, texts = [], [template]
     try:
         for depth in range(3):
@@ -128,7 +127,7 @@ def _refuse_context(function: Any, result: Any) -> None:
 
 
 def _through(decorate: Callable[[Any], Any]) -> Callable[[AnyFunction], AnyFunction]:
-    """Return a decorator that also takes static and class methods."""
+    # Of static and class methods, the function inside is decorated.
 
     def decorate_any(function: Any) -> Any:
         if isinstance(function, (staticmethod, classmethod)):

@@ -57,7 +57,6 @@ _MakeGuard = Callable[[Callable[[int, int], None]], Admissions]
 
 
 class BaseClient:
-    # False if the owner is stored beside the token.
     _labels = True
 
     def _open(self, options: Options) -> None:

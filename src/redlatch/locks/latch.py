@@ -8,7 +8,7 @@ from ..config import check_count
 from ..quorum.hold import Hold
 from .lock import Shared
 
-# The default, unless the guard's `max_ttl` is smaller.
+# Unless the guard's `max_ttl` is smaller.
 TTL_MS = 60_000
 
 # A client that gives a forgetful master its counts back reads them one by one.
@@ -16,13 +16,7 @@ MOST_COUNTS = 10_000
 
 
 class BaseLatch:
-    """The part of a latch that both faces share.
-
-    Args:
-        hold: a hold with the name and the key; it is never claimed.
-        count: how many counts open the latch.
-        ttl_ms: for how long the masters keep the latch after its last use.
-    """
+    """The part of a latch that both faces share; its hold is never claimed."""
 
     def __init__(self, shared: Shared[Any], hold: Hold, count: int, ttl_ms: int) -> None:
         check_count("count", count, MOST_COUNTS)

@@ -40,17 +40,14 @@ class Driver(Protocol):
     # A `drivers.status.ClientStatus`.
     status: Any
 
-    def run(self, steps: Steps) -> Any:
-        """Run a call; recover it if it fails or is interrupted."""
+    def run(self, steps: Steps) -> Any: ...
 
-    def send(self, commands: list[Command]) -> None:
-        """Send commands to every master without waiting for an answer."""
+    def send(self, commands: list[Command]) -> None: ...
 
     def wake_called(self) -> None:
         """Wake callers whose turn has come, and callers that watch a key that has changed."""
 
-    def add_upkeep(self, term: Term) -> None:
-        """Renew a lock, or report its loss, from now on."""
+    def add_upkeep(self, term: Term) -> None: ...
 
 
 class ThreadDriver(Driver, Protocol):

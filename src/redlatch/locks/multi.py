@@ -68,15 +68,13 @@ class BaseMultiLock:
         return won
 
     def _claims(self) -> list[tuple[Any, object]]:
-        """Return each name's hold and the ticket of its current claim."""
         return [(lock._hold, lock._hold.ticket) for lock in self._locks]
 
     def _resend_release(self, claims: list[tuple[Any, object]], error: BaseException) -> None:
         """Have the release of every name go on without its caller.
 
-        `claims` is what `_claims` returned before the release; empty if an interrupt came before that. This does not
-        use `Batch.resend_release`, because an interrupt may come before the batch is made. It raises LockLost if the
-        client was closed and has released the names.
+        `claims` is empty if an interrupt came before `_claims`. `Batch.resend_release` would not do: the interrupt may
+        come before the batch is made. It raises LockLost if the client was closed and has released the names.
         """
         lost = None
         for hold, ticket in claims or self._claims():

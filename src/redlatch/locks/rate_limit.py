@@ -21,7 +21,7 @@ MOST_PERMITS = 1_000_000
 
 
 def period_ms_of(period: object, quorum: Quorum) -> int:
-    """Return a period in whole milliseconds, the unit of the masters."""
+    # In milliseconds, the unit of the masters.
     if isinstance(period, bool) or not isinstance(period, (int, float)):
         raise TypeError(f"period: seconds as a number are needed, not {type(period).__name__}")
     # The comparison also refuses NaN.
@@ -89,7 +89,6 @@ class BaseRateLimit:
         return lock
 
     def _until_ns(self, blocking: bool, timeout: float | None) -> int:
-        """Return until when an acquire with these arguments waits; 0 makes one attempt."""
         seconds = self._timeout if timeout is None and blocking is True else timeout_of(timeout, blocking)
         if seconds is None:
             return UNBOUNDED
@@ -101,7 +100,7 @@ class BaseRateLimit:
         return max(0, until_ns - self._shared.quorum.clock.now()) / SECOND
 
     def _counts(self, lock: Any) -> bool:
-        """Return whether a permit counts that was just won. One that came too late is given back."""
+        # A permit that came too late is given back.
         hold = lock._hold
         slack_ns: int = hold.kind.slack_ns
         if hold.elapsed_ns <= slack_ns:
