@@ -289,9 +289,8 @@ class AsyncClient(BaseClient):
     ) -> RWLock[AsyncLock]:
         """Make a lock for many readers or one writer; `read()` and `write()` make a lock for each holder.
 
-        A waiting writer keeps new readers out. A task may read again inside its own read, even while a writer
-        waits. It cannot write inside its own read, nor read or write inside its own write: it would wait for itself, so
-        this raises AlreadyHeld. These rules apply to locks made by the same object that is returned here.
+        A waiting writer keeps new readers out. `RWLock.read` and `RWLock.write` say what a holder may do again inside
+        its own read or write.
 
         Arguments and errors are those of `lock`, without `fence` and `fair`.
         """

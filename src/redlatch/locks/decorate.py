@@ -1,8 +1,7 @@
 """Decorators that run a function under a lock, whose name is made from the function's arguments.
 
-No function body may run without its lock. A coroutine or generator runs only after its function has returned, so the
-decorators refuse it: when the function is decorated, if they can recognise it then, otherwise when the function returns
-it, before any part of it runs.
+No function body may run without its lock. So the decorators refuse a coroutine or generator, which runs only after its
+function has returned (see `Client.locked`).
 """
 
 from __future__ import annotations

@@ -36,13 +36,14 @@ class RWLock(Generic[AnyLock]):
         """Make a reader's lock: any number of readers may hold one while no writer holds or waits for the lock.
 
         A thread or task that reads through this object may read again, even while a writer waits. If it writes through
-        this object, acquiring the lock raises AlreadyHeld, because it would wait for itself.
+        this object, acquiring the lock raises AlreadyHeld.
         """
         return self._make(declared=READER, make=self._reader)
 
     def write(self) -> AnyLock:
         """Make a writer's lock: one writer at a time may hold it, while no reader does.
 
-        If the same thread or task reads or writes through this object, acquiring the lock raises AlreadyHeld.
+        If the same thread or task reads or writes through this object, acquiring the lock raises AlreadyHeld,
+        because it would wait for itself.
         """
         return self._make(declared=WRITER, make=self._writer)

@@ -22,8 +22,8 @@ from ..quorum.inquiry import local_holders
 class Refusal:
     """The error that ``with`` raises if its lock was not won within `waited` seconds; 0.0 after one attempt.
 
-    It names the holder: another lock object of this client, or the one that the masters name. They are asked once, and
-    only if the acquire has waited: for at most a tenth of the timeout or 10 ms, and at most 100 ms.
+    It names the holder: another lock object of this client, or the one that the masters name. They are asked
+    only if the acquire has waited (see `LockTimeout.holder`).
     """
 
     def __init__(self, shared: Any, holds: list[Hold], waited: float, names: list[str | bytes] | None = None) -> None:
