@@ -260,9 +260,7 @@ def test_an_unknown_name_is_an_attribute_error_with_the_name() -> None:
 SMALL = {
     "redlatch.django.django_redis_cache": "only this module imports django-redis",
     "redlatch.drivers.lifecycle": "only what a compiled driver looks up in every call",
-    "redlatch.guard.single_master": "a single master needs three actions of its own",
-    "redlatch.votes.durations": "one class of two methods",
-    "redlatch.votes.units": "constants, the interface of a clock and two formulas",
+    "redlatch.votes.payloads": "only what also exists as a .pyx",
 }
 
 
@@ -333,6 +331,7 @@ SOURCES = [
 
 # The files of unit tests that stand for no single module, with the reasons.
 WITHOUT_MODULE = {
+    "guard/test_single_master.py": "the table of a single master and its actions together",
     "guard/test_horizon.py": "a horizon is of the marker, the state and the actions together",
     "sql/test_failures.py": "attacks on whole clients on real databases",
     "sql/test_locks.py": "whole clients on real databases, as ShedLock's integration tests",

@@ -15,8 +15,7 @@ from redlatch.errors import MasterQuarantined
 from redlatch.health import Health, MasterHealth
 from redlatch.masters.listed import masters_of
 from redlatch.stats import MasterStats
-from redlatch.votes.durations import Durations
-from redlatch.votes.units import SECOND
+from redlatch.votes.units import SECOND, Durations
 
 
 @pytest.fixture

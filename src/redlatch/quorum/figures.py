@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from redlatch.stats import LockStats
 
-from ..votes.durations import Durations
+from ..votes.units import Durations
 
 # With more groups than this, the locks of all further ones count as those of OTHERS: a program that gives the names of
 # its locks as groups must not fill the memory.
