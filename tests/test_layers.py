@@ -285,7 +285,6 @@ LONG = {
 # The functions that are longer than the rule, with the reasons.
 LONG_FUNCTIONS = {
     "redlatch.django.atomic.atomic": "its docstring describes all its arguments",
-    "redlatch.sqlalchemy.hold": "its docstring describes all its arguments",
     "redlatch.drivers.aio.run": "a second coroutine would cost each call its frame",
     "redlatch.quorum.batch._try_each": "one whole attempt, whose steps share its times",
     "redlatch.quorum.extend.extend": "one whole extension, whose steps share the ballot and the deadlines",

@@ -23,8 +23,7 @@ class Stopped(KeyboardInterrupt):
 class Interruptions:
     """A context manager in which a signal raises Stopped and the time limit raises OutOfTime.
 
-    The limit is an alarm signal, which interrupts every wait of the main thread. Only the first signal counts: a second
-    Ctrl-C must not stop the cleanup.
+    Only the first signal counts: a second Ctrl-C must not stop the cleanup.
     """
 
     def __init__(self, seconds: float) -> None:

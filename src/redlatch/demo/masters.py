@@ -19,13 +19,7 @@ AWAY = 0.5
 
 
 class Masters:
-    """The lock masters, and the failure of one of them.
-
-    Attributes:
-        quorum: the number of masters that must agree.
-        own: True if the demo started them itself.
-        killable: True if one of them will be killed.
-    """
+    """The lock masters. If they are the demo's own and enough, one of them will be killed."""
 
     def __init__(self, urls: Sequence[str], fleet: embedded.Masters | None = None) -> None:
         self.urls = tuple(urls)
@@ -66,7 +60,6 @@ def open_masters(count: int, servers: Sequence[str]) -> Iterator[Masters]:
     if servers:
         yield Masters(servers)
         return
-    # The user's own servers need no embedded server.
     from redlatch.testing import embedded
 
     fleet = embedded.masters(count)

@@ -34,7 +34,7 @@ class Result:
         return self.locked.sold == self.locked.stock and self.locked.left == 0
 
     def to_json(self) -> str:
-        """Return the result as JSON; `*_ms` are milliseconds, other times seconds."""
+        # `*_ms` are milliseconds, other times seconds.
         locked = self.locked
         return json.dumps(
             {

@@ -18,29 +18,22 @@ from redlatch.errors import ConfigurationError, LockError
 
 PROCESSES = 4
 
-# All buyers wait this long after the holder was killed.
 TTL = 1.0
 
 # Attempts per second of all waiting buyers together on five masters. With the client's default pause, 1000 buyers make
 # 40,000: on two busy cores the sale took 28 s, and with this limit 5 s.
 ATTEMPTS = 8_000
 
-# The client's default of the longest pause, in seconds.
 SHORTEST = 0.05
 
-# The part of the time limit in seconds that is left for the cleanup.
+# For the cleanup, in seconds.
 RESERVE = 0.5
 
 FIRST_LOCK = 5.0
 
 
 def run_demo(stock: int, buyers: int, masters: int, servers: Sequence[str], seconds: float, display: Display) -> Result:
-    """Hold both sales and return their results, leaving no process, file or key behind.
-
-    Raises:
-        DemoFailed: there is no result; the message gives the reason.
-        ConfigurationError: `servers` is invalid.
-    """
+    """Hold both sales and return their results, leaving no process, file or key behind."""
     pause = max(SHORTEST, 2 * buyers / ATTEMPTS * (len(servers) or masters) / 5)
     order = Order(stock, buyers, PROCESSES, f"redlatch-demo:{uuid.uuid4()}", TTL, seconds, pause)
     try:
@@ -72,7 +65,7 @@ def _hold_both(order: Order, fleet: Masters, folder: Path, display: Display, int
 
 
 def _open(cleanup: ExitStack, number: int, servers: Sequence[str]) -> Masters:
-    """Raise DemoFailed if embedded masters do not start, because no option is wrong then."""
+    # No option is wrong if embedded masters do not start.
     try:
         return cleanup.enter_context(open_masters(number, servers))
     except (LockError, RuntimeError, OSError) as error:
@@ -103,5 +96,5 @@ def _try_lock(masters: Masters, order: Order) -> None:
     except ConfigurationError:
         raise
     except (LockError, ImportError) as error:
-        # An ImportError means that REDLATCH_IMPL asks for a build that does not exist.
+        # REDLATCH_IMPL may force a build that does not exist.
         raise DemoFailed(f"cannot lock: {error}") from error

@@ -1,9 +1,7 @@
 """One sale: start the buyer processes, handle their events, and kill a master and a buyer process on the way.
 
 With a lock, the demo kills a master when half the stock is sold, and the process that holds the lock when two fifths
-are
-left. A new process takes over those of its buyers that have not bought: otherwise the number of remaining buyers would
-depend on the process.
+are left. A new process takes over those of its buyers that have not bought.
 """
 
 from __future__ import annotations
@@ -32,14 +30,7 @@ def count(number: int, what: str) -> str:
 
 @dataclass(frozen=True)
 class Order:
-    """The size and terms of a sale.
-
-    Attributes:
-        processes: the number of buyer processes; half run threads, half asyncio.
-        ttl: seconds of a lease.
-        patience: seconds after which a buyer gives up waiting for the lock.
-        longest_pause: seconds between two attempts of a waiting buyer.
-    """
+    """The size and terms of a sale; a buyer gives up after `patience` seconds."""
 
     stock: int
     buyers: int
@@ -63,14 +54,11 @@ class Tally:
     """The result of a sale.
 
     Attributes:
-        sold: from the ledger.
-        left: from the stock file.
+        sold, left: from the ledger and from the stock file.
         halted: the seconds in which no item was sold, because the holder of the lock was dead.
-        impl: the implementation of the lock.
         lost_leases: how often a buyer was too slow and did not write.
         unanswered: how often no quorum answered a buyer in time, so that it tried again.
         waits: the length of each successful acquire in seconds.
-        history: the events, with the seconds since the start.
     """
 
     stock: int
@@ -90,10 +78,7 @@ class Tally:
 
 
 class Sale:
-    """One sale; without masters it has no lock, and no process is killed.
-
-    In the context `undisturbed`, no signal raises an exception: processes are started and ended there.
-    """
+    """One sale; without masters it has no lock. Signals raise no exception inside `undisturbed`."""
 
     def __init__(
         self,
@@ -113,7 +98,6 @@ class Sale:
         self._processes: list[BuyerProcess] = []
         self._waiting = 0
         self._began = 0.0
-        # The time of the kill of the lock's holder, until an item is sold.
         self._halted = 0.0
         self._tally = Tally(order.stock)
 
@@ -193,7 +177,7 @@ class Sale:
                 process.finished = True
 
     def _ready(self, process: BuyerProcess) -> None:
-        """Start the sale when all processes are ready. A process that replaces a killed one starts at once."""
+        # A process that replaces a killed one starts at once.
         if self._began:
             process.open_door()
             return
@@ -211,7 +195,7 @@ class Sale:
         self._display.sold(self._tally.sold)
         if not self._masters:
             return
-        # Events may arrive late: an item that was sold before the kill does not end the halt.
+        # An item that was sold before the kill, and arrives late, does not end the halt.
         if self._halted and self._tally.sold > self._order.stock - self._order.doomed_at:
             self._tally.halted = time.perf_counter() - self._halted
             self._tell(f"the sale goes on: the killed buyer's lease ran out after {self._tally.halted:.2f} s")

@@ -1,8 +1,4 @@
-"""The Django app ``redlatch.django`` and its system checks.
-
-::
-
-    INSTALLED_APPS = [..., "redlatch.django"]
+"""The Django app ``redlatch.django`` and its system checks (docs/django.md).
 
 ``manage.py check`` checks the settings. ``manage.py check --deploy`` also asks the masters, as a client does:
 
@@ -36,7 +32,6 @@ from ..wire.dial.conversation import seconds
 from . import conf
 from .clients import new_client
 
-# Seconds to wait for all masters, on slow networks.
 CONNECT_TIMEOUT = 2.0
 
 PAUSE = 0.02
@@ -45,8 +40,6 @@ TAG = "redlatch"
 
 
 class RedlatchConfig(AppConfig):  # type: ignore[misc]
-    """The app ``redlatch.django``."""
-
     name = "redlatch.django"
     label = "redlatch"
 
@@ -57,7 +50,6 @@ class RedlatchConfig(AppConfig):  # type: ignore[misc]
 
 
 def check_settings(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
-    """Return an error for each invalid entry of the setting REDLATCH; no I/O."""
     found = []
     for alias in [None, *_aliases()]:
         try:
@@ -82,7 +74,6 @@ def check_masters(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
         try:
             client = new_client(Client, alias)
         except ImproperlyConfigured:
-            # `check_settings` reports it.
             continue
         where = f"settings.REDLATCH[{alias!r}]"
         found += _of_health(look(client), where)
@@ -92,7 +83,6 @@ def check_masters(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
 
 
 def check_caches(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
-    """Return a warning for each cache whose `clear` deletes locks, and ask the servers of caches that have locks."""
     found: list[checks.CheckMessage] = []
     masters = {name for alias in _aliases() for name in _names_of(alias)}
     for name in getattr(settings, "CACHES", {}):
@@ -110,7 +100,6 @@ def check_caches(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
 
 
 def look(client: Client) -> Health:
-    """Connect a client, and close it when all masters vote or the time is over. Return its health."""
     end = seconds() + CONNECT_TIMEOUT
     try:
         try:
@@ -170,7 +159,6 @@ def _cleared(where: str, why: str) -> checks.CheckMessage:
 
 
 def _aliases() -> list[str]:
-    """Return the aliases of the setting; none if it is malformed, which `check_settings` reports."""
     try:
         return conf.aliases()
     except ImproperlyConfigured:
@@ -181,7 +169,6 @@ def _names_of(alias: str) -> list[str]:
     try:
         return [master.name for master in masters_of(conf.arguments_of(alias)[0])]
     except (ImproperlyConfigured, ConfigurationError):
-        # `check_settings` reports it.
         return []
 
 
@@ -192,7 +179,7 @@ def _has_own_locks(cache: Any) -> bool:
 
 
 def _server_of(cache: Any) -> Any:
-    """Return a redis-py client of the server to which a cache writes; None for a cache of another kind."""
+    # None for a cache of another kind.
     if isinstance(cache, RedisCache):
         return cache._cache.get_client(None, write=True)
     # A cache of django-redis, which may not be installed. A sharded one has no single server.

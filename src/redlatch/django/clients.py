@@ -21,12 +21,7 @@ AnyClient = TypeVar("AnyClient", bound=BaseClient)
 
 
 def get_client(alias: str = conf.DEFAULT_ALIAS) -> Client:
-    """Return the client of this process for an alias of settings.REDLATCH.
-
-    The first call makes it. It connects on first use, and is never closed. A forked child makes its own.
-
-    Args:
-        alias: the alias. Default "default".
+    """Return this process's client for an alias of settings.REDLATCH. It connects on first use, and is never closed.
 
     Raises:
         ImproperlyConfigured: the setting has no such alias, or an argument in it is invalid.
@@ -35,16 +30,10 @@ def get_client(alias: str = conf.DEFAULT_ALIAS) -> Client:
 
 
 def get_async_client(alias: str = conf.DEFAULT_ALIAS) -> AsyncClient:
-    """Return the client of the running event loop for an alias of settings.REDLATCH.
-
-    The first call in a loop makes it. It connects on first use. Its connections are closed after the end of the loop,
-    when another loop needs a client.
-
-    Args:
-        alias: the alias. Default "default".
+    """Return the running event loop's client for an alias of settings.REDLATCH.
 
     Raises:
-        ImproperlyConfigured: as for `get_client`.
+        ImproperlyConfigured: the setting has no such alias, or an argument in it is invalid.
         RuntimeError: no event loop is running.
     """
     return _registry[0].async_client(alias, asyncio.get_running_loop())
@@ -77,14 +66,13 @@ class Registry:
         client = self._of_loops.get((alias, loop))
         if client is None:
             with self._one_at_a_time:
-                # `async_to_sync` makes a loop for each call, so closed loops would accumulate.
+                # `async_to_sync` makes a loop for each call.
                 for key in [key for key in self._of_loops if key[1].is_closed()]:
                     _abandon(self._of_loops.pop(key))
                 client = self._of_loops[alias, loop] = new_client(AsyncClient, alias)
         return client
 
     def close(self) -> None:
-        """Close all clients and forget them. A client of a running loop works until it is collected."""
         with self._one_at_a_time:
             clients, of_loops = list(self._clients.values()), dict(self._of_loops)
             self._clients.clear()

@@ -1,17 +1,6 @@
-"""The setting REDLATCH of a Django project.
+"""The setting REDLATCH of a Django project: for each alias, MASTERS and OPTIONS are the arguments of a client.
 
-::
-
-    REDLATCH = {
-        "default": {
-            "MASTERS": ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"],
-            "OPTIONS": {"ttl": 10.0, "prefix": "shop:"},
-        },
-    }
-
-MASTERS and OPTIONS are the arguments of `redlatch.Client` and `redlatch.AsyncClient`. MASTERS may also be a function
-that
-returns them: Django's error reports show settings, but not the results of functions.
+MASTERS may also be a function: Django's error reports show settings, but not the results of functions.
 """
 
 from __future__ import annotations
@@ -32,11 +21,6 @@ def aliases() -> list[str]:
 
 
 def arguments_of(alias: str) -> tuple[Any, dict[str, Any]]:
-    """Return the masters and the options of an alias.
-
-    Raises:
-        ImproperlyConfigured: the setting has no such alias, or its entry is malformed.
-    """
     setting = _setting()
     if alias not in setting:
         known = ", ".join(map(repr, setting)) or "none"

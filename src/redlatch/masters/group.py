@@ -9,30 +9,22 @@ from typing import NamedTuple
 from redlatch.errors import ConfigurationError
 from redlatch.masters.server import Server
 
-# Host and port.
 Address = tuple[str, int]
 
 
 class Found(NamedTuple):
-    """The address of the master, by the answers to a question; a later question has a larger number."""
+    """The address of the master by the answers to a question; later questions have larger numbers."""
 
     address: Address
     number: int
 
 
 class Group:
-    """One group, and its sentinels.
+    """The sentinels of one group, of which a majority must agree.
 
     Args:
-        sentinels: a majority of them must agree.
         host: use this host instead of the one that the sentinels name.
         least_others: ignore a sentinel that knows fewer other sentinels.
-
-    Attributes:
-        unanswered: the indexes of the sentinels whose last question by a dialling thread has not ended.
-
-    Raises:
-        ConfigurationError: a sentinel is listed twice. Its answer would count twice.
     """
 
     def __init__(
@@ -58,7 +50,6 @@ class Group:
         return f"<Group {self.name} at {self.addresses()}>"
 
     def addresses(self) -> str:
-        """Return the addresses of the sentinels in order, without credentials."""
         return ",".join(sorted(sentinel.address for sentinel in self.sentinels))
 
     def reached(self, host: str, port: int) -> Address:
@@ -68,7 +59,7 @@ class Group:
         return next(self._numbers)
 
     def note(self, found: Found) -> bool:
-        """Record an answer to the listener, in its thread; return True if the address has changed."""
+        # The listener calls this in its thread.
         before, self._latest = self._latest, found
         return before is None or before.address != found.address
 

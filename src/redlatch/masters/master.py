@@ -11,16 +11,7 @@ from redlatch.masters.settings import wrong_value
 
 
 class Master(Server):
-    """One master.
-
-    Args:
-        group: the group that it belongs to, if Sentinel names its address.
-
-    Attributes:
-        address: "host:port", the path of the unix socket or "sentinel:group", for messages; never with credentials.
-        db: the database number to SELECT.
-        by_db: whether another database of the same server counts as another master; `masters_of` sets it.
-    """
+    """One master, perhaps of a group of Sentinel. Its `address` is for messages, and never has credentials."""
 
     by_db = False
 
@@ -40,7 +31,7 @@ class Master(Server):
         return f"{self.address}/{self.db}" if self.db else self.address
 
     def name_sentinels(self) -> None:
-        """Add the sentinels to the address, because another group in the list has the same name."""
+        # Another group in the list has the same name.
         if self.group is not None:
             self.address = f"sentinel:{self.group.name}@{self.group.addresses()}"
 

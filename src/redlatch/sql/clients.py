@@ -1,5 +1,3 @@
-"""The common part of both database clients."""
-
 from __future__ import annotations
 
 import sys
@@ -67,11 +65,11 @@ class OnDatabase(BaseClient):
         return partial(Dialler, connect=self._dial)
 
     def _closes(self, until_ns: int) -> Iterator[float]:
-        """Yield pauses until the thread of the connection has closed it, at most until then; only the first time."""
+        # Only the first close waits.
         if self._awaited:
             return
         self._awaited = True
-        # A child has only its parent's connection, and no thread that could close it.
+        # A forked child has only its parent's connection, and no thread to close it.
         while (
             self._dial.is_open() and now_ns() < until_ns and not self._driver.status.forked and not sys.is_finalizing()
         ):

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 
-# Events of `poll` when the other end was closed, besides errors and hang-ups.
 HANGUP: int = getattr(select, "POLLRDHUP", 0)
 
 
@@ -22,7 +21,7 @@ _owners: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def give_up_at_fork(owner: HasDescriptors) -> None:
-    """Replace an object's descriptors by /dev/null in every forked child, while the object exists.
+    """Replace an object's descriptors by /dev/null in every forked child.
 
     Otherwise the child would keep the session and its locks alive, or a finalizer in it could end the session.
     """
@@ -34,7 +33,7 @@ def _give_up_all() -> None:
     if there:
         nothing = os.open(os.devnull, os.O_RDWR)
         for descriptor in there:
-            # Not closed: a finalizer would close whatever gets this number next.
+            # Do not close it: a finalizer would close the next file with this number.
             os.dup2(nothing, descriptor, inheritable=False)
         os.close(nothing)
 
@@ -49,7 +48,7 @@ def descriptor_of(raw: Any) -> int:
 
 
 def keep_alive(descriptor: int) -> None:
-    """Let the system notice a silent peer of a TCP connection after about 25 seconds."""
+    """Let the system notice a silent peer after about 25 seconds."""
     with socket.socket(fileno=os.dup(descriptor)) as sock:
         if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,7 +1,7 @@
 """Forks of this process: detect one under way, and close SQLite files before it.
 
-SQLite keeps its locks of a file in the memory of the process. A child that was forked while the file was open acts as
-if it had its parent's locks. So connections to files are closed before a fork, and reopened at their next use. Source:
+SQLite keeps its locks of a file in the memory of the process, so a child that is forked while the file is open acts as
+if it had its parent's locks. Connections to files are closed before a fork, and reopened at their next use. Source:
 https://www.sqlite.org/howtocorrupt.html, section 2.6.
 """
 
@@ -19,16 +19,14 @@ from redlatch.sql.files import DatabaseFile
 from redlatch.votes.units import SECOND
 from redlatch.wire.engine.net import now_ns
 
-# A fork waits for statements at most for this time.
 WAIT_NS = SECOND
 
 PAUSE = 0.0005
 
-# The fork of each thread counts as under way until then, even if an interrupt has left its entry.
+# By thread: until when its fork counts as under way, even if an interrupt has left the entry.
 _forking: dict[int, int] = {}
 
 _on_files: weakref.WeakSet[Any] = weakref.WeakSet()
-# Device and inode of the files that were open in a parent at a fork.
 _inherited: set[tuple[int, int]] = set()
 
 
@@ -62,9 +60,9 @@ def forked_since(forks: int) -> bool:
 
 @contextmanager
 def no_fork(connection: Any) -> Iterator[None]:
-    """Make each fork wait for the end of this context, in which `connection.working` is True."""
+    """Make each fork wait for the end of this context."""
     while True:
-        # The mark comes before the look, and a fork looks for marks after it began: one of the two sees the other.
+        # Mark first, then look. A fork begins first, then looks for marks, so one of the two sees the other.
         connection.working = True
         if not _is_forking():
             break

@@ -14,14 +14,14 @@ from redlatch.sql.faults import code_of, text_of
 from redlatch.sql.settings import REDLATCH, Settings
 from redlatch.wire.bridge.bridge import BackendLost
 
-# SQLSTATEs of PostgreSQL: another process makes the table at the same time.
+# SQLSTATEs of PostgreSQL for a table that another process makes at the same time.
 MADE = {"42P07", "42710", "23505"}
 
 
 def make_table(database: Database, settings: Settings) -> None:
     if settings.table is None or settings.dialect != REDLATCH:
         raise ConfigurationError("create_table: locks of a session have no table, and ShedLock documents its own")
-    # A driver for asyncio needs an event loop of its own, and the calling thread may run one.
+    # A driver for asyncio needs an event loop of its own; the calling thread may run one.
     with ThreadPoolExecutor(1) as thread:
         try:
             thread.submit(_make, database, settings).result()
@@ -41,7 +41,6 @@ def _make(database: Database, settings: Settings) -> None:
         except DBAPIError as error:
             if code_of(error) not in MADE:
                 raise
-            # Another process has just made it.
             connection.run(lambda raw: raw.execute(statement))
     finally:
         connection.close()

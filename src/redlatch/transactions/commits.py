@@ -1,7 +1,7 @@
 """The meaning of a failed COMMIT: surely rolled back, or in doubt.
 
-If the server answers COMMIT with an error, the transaction is rolled back. If the connection breaks first, or the wait
-is interrupted, the server may still commit. Then the next holder of the lock could read data from before that commit.
+If the connection breaks before the answer to COMMIT, or the wait is interrupted, the server may still commit. Then the
+next holder of the lock could read data from before that commit.
 
 So every error counts as in doubt, except those by which a server or SQLite reports a transaction that it has not
 committed. A false doubt only costs the rest of the ttl.
