@@ -1,14 +1,7 @@
-"""A backend for dramatiq's rate limiters, on redlatch's semaphores and rate limits.
+"""A backend for dramatiq's rate limiters, on redlatch's semaphores and rate limits (docs/dramatiq.md).
 
-dramatiq's own backends keep a counter for each key. Here each unit of the counter is a slot with its own ttl. So the
-slot of a killed worker is free within the client's ttl, and never released twice:
-
-* ConcurrentRateLimiter: a slot of a semaphore for each holder. A ttl up to the guard's `max_ttl` is that of the slot.
-  With a longer one (the default is 15 minutes) the slot is renewed for that time, and is lost when its worker dies.
-* BucketRateLimiter, WindowRateLimiter: permits of a rate limit, which are not released. They outlive the worker, so the
-  bucket or window must not be longer than the guard's `max_ttl`. The window slides exactly, not by whole seconds.
-* Barrier: locks that count the arrivals. Its ttl starts at its creation, and must not be above `max_ttl`. Waiting
-  polls. An arrival takes some round trips.
+dramatiq's own backends keep a counter for each key. Here each unit of the counter is a slot or permit with its own ttl,
+so that of a killed worker expires, and none is released twice.
 """
 
 from __future__ import annotations
@@ -42,8 +35,8 @@ class RedlatchBackend(RateLimiterBackend):
     """A backend for all limiters of `dramatiq.rate_limits`. Calls of no limiter raise NotImplementedError.
 
     Args:
-        client: has the masters of the slots, and the prefix of the keys. A worker process needs its own client, so make
-            it in the module of the actors.
+        client: has the masters of the slots. A worker process needs its own client, so make it in the module of the
+            actors.
         retry: the pauses of a party that polls a barrier. Default `Retry()`: up to 0.05 s.
     """
 

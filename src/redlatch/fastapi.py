@@ -87,8 +87,7 @@ def lock(
     lock with that scope needs a session with that scope, too.
 
     Args:
-        name: the name of the lock, with path parameters in braces: "order:{order_id}". Or a function that returns it
-            for a request.
+        name: the name of the lock, with path parameters in braces: "order:{order_id}". Or a function of the request.
         ttl: the time to live in seconds. None means the ttl of the client.
         busy: the status of the response if another holder has the lock. Default 423 (Locked).
         retry_after: the Retry-After of that response, in seconds, at least 1. Default: `retry_after` of the error.
@@ -136,8 +135,8 @@ class RequestLock:
     async def held(self, connection: HTTPConnection) -> AsyncIterator[AsyncLock]:
         """Hold the lock in an ``async with``, in an endpoint of Starlette or anywhere else.
 
-        No response names a master or another holder; the error behind it does. If the masters cannot be reached at the
-        end, the response stays, and the failed release is logged.
+        No response names a master or another holder. If the masters cannot be reached at the end, the response stays,
+        and the failed release is logged.
 
         Raises:
             HTTPException: `busy`, if another holder has the lock; 503, if too many masters failed, the queue of the

@@ -92,7 +92,10 @@ class RedBeatScheduler(schedulers.RedBeatScheduler):  # type: ignore[misc]
         return True
 
     def tick(self, min: Any = min, **options: Any) -> float:
-        """Send the tasks that are due, if this process has the lock; otherwise wait for it. Return the next pause."""
+        """Send the tasks that are due, if this process has the lock; otherwise wait for it.
+
+        Return the seconds until the next tick.
+        """
         self._check_open()
         if not self.lock_key:
             return float(super().tick(min=min, **options))

@@ -172,8 +172,6 @@ class LoopClient(Foreign, AsyncClient):
 
 
 class Server:
-    """One server of redis-py's connection pools. It lives as long as one of these pools, with its `clients`."""
-
     __slots__ = ("__weakref__", "clients", "number")
 
     def __init__(self, number: int) -> None:
@@ -182,7 +180,7 @@ class Server:
 
 
 class Home:
-    """The data of one connection pool of redis-py; `refusal` says why the drop-ins do not support it."""
+    """The data of one connection pool; `refusal` says why the drop-ins do not support it."""
 
     __slots__ = ("__weakref__", "encode", "latest", "refusal", "server")
 
@@ -290,13 +288,11 @@ def encoder_of(server: Any) -> Callable[[Any], bytes]:
 
 
 def client_of(servers: Iterable[Any]) -> ThreadsClient:
-    """Return this process's client for the servers of these redis-py clients."""
     client: ThreadsClient = _registry[0].client_of(servers, None)
     return client
 
 
 def async_client_of(servers: Iterable[Any]) -> LoopClient:
-    """Return the running event loop's client for the servers of these redis-py clients."""
     client: LoopClient = _registry[0].client_of(servers, asyncio.get_running_loop())
     return client
 

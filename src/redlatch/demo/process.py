@@ -29,8 +29,7 @@ class Kind(StrEnum):
         READY: every buyer of the process waits for the start; `text` is the implementation of the lock.
         BOUGHT: a buyer has written stock and ledger; it still holds the lock.
         DOOMED: the process holds the lock, has written nothing and waits to be killed.
-        LOST: the lease of a slow buyer ran out; the buyer wrote nothing and tries again.
-        UNANSWERED: no quorum of masters answered a buyer in time; it tries again.
+        LOST, UNANSWERED: the lease ran out, or no quorum answered; the buyer wrote nothing and tries again.
         FAILED: the process gives up; `text` is the reason.
     """
 

@@ -51,15 +51,7 @@ class Order:
 
 @dataclass
 class Tally:
-    """The result of a sale.
-
-    Attributes:
-        sold, left: from the ledger and from the stock file.
-        halted: the seconds in which no item was sold, because the holder of the lock was dead.
-        lost_leases: how often a buyer was too slow and did not write.
-        unanswered: how often no quorum answered a buyer in time, so that it tried again.
-        waits: the length of each successful acquire in seconds.
-    """
+    """The result of a sale. `halted` is the time without a sale because the lock's holder was dead."""
 
     stock: int
     sold: int = 0

@@ -1,15 +1,4 @@
-"""The Django app ``redlatch.django`` and its system checks (docs/django.md).
-
-``manage.py check`` checks the settings. ``manage.py check --deploy`` also asks the masters, as a client does:
-
-* redlatch.E001: the setting REDLATCH is malformed, or a cache names an alias that it lacks.
-* redlatch.E002: no quorum votes, or the masters serve clients with another list or guard.
-* redlatch.W001: a master does not vote.
-* redlatch.W002: several masters, but no guard.
-* redlatch.W003: a master may evict locks.
-* redlatch.W004: two masters; a quorum needs both.
-* redlatch.W005: `cache.clear()` deletes locks, because they are in the database of a cache.
-"""
+"""The Django app ``redlatch.django`` and its system checks (docs/django.md)."""
 
 from __future__ import annotations
 

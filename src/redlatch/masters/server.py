@@ -32,13 +32,7 @@ _FILES = (("ssl_ca_certs",), ("ssl_certfile", "ssl_keyfile"))
 
 
 class Server:
-    """One server.
-
-    Args:
-        kind: redis-py's connection class for threads, or a subclass whose `_connect` opens the socket.
-        options: the settings of a client or of a URL, as in `settings.TABLE`.
-        where: the argument that names this server, for errors.
-    """
+    """One server. `kind` is redis-py's connection class, or a subclass; `where` names the server in errors."""
 
     def __init__(self, kind: type, options: dict[str, Any], where: str = "masters") -> None:
         self._options = given = settings.for_connection(kind, options, where)

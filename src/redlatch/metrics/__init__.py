@@ -51,8 +51,7 @@ def otel(client: Measured, group: str = "", meter_provider: MeterProvider | None
     that has the same quantiles; the counter ``redlatch.lock.acquire.count`` stays exact.
 
     Args:
-        client: a `Client` or an `AsyncClient`.
-        group: the group of locks that have none. Default "".
+        client, group: as for `prometheus`.
         meter_provider: provides the meter. Default the global one, which may be set later.
 
     Returns:

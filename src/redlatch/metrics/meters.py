@@ -1,8 +1,4 @@
-"""The figures of clients for OpenTelemetry.
-
-The API has no observable histogram, so each collection first records the new durations, each as a value in its bucket.
-The buckets are exact, and the sum nearly so.
-"""
+"""The figures of clients for OpenTelemetry. The buckets of a histogram are exact, and its sum nearly so."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The locks on some masters, for operators: their holders, their waiters, and how to end them.
 
-It reads them through redis-py with commands that every server has, so it also works on servers without scripts.
+redis-py reads them with commands that every server has, so this also works on servers without scripts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TIMEOUT = 2.0
 
 LONGEST_SCAN = 30.0
 
-# In digits.
+# A fence has at most this many digits.
 LONGEST_FENCE = 20
 
 # Attempts to delete a key that others keep changing.

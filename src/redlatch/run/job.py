@@ -26,15 +26,7 @@ SIGNALLED = 128
 
 @dataclass(frozen=True)
 class Job:
-    """A program and the lock under which it runs.
-
-    Attributes:
-        wait: seconds to wait for the lock; None means no limit.
-        busy, lost: the exit status if another holder has the lock, and if it was lost.
-        slots: the size of a semaphore; 0 for a lock.
-        min_hold: the shortest time to hold the lock, in seconds.
-        kill_after: seconds between SIGTERM and SIGKILL after a loss.
-    """
+    """A program and the lock under which it runs. Times are in seconds, and `busy` and `lost` are exit statuses."""
 
     name: str | bytes
     command: list[str]

@@ -35,8 +35,8 @@ class AsyncDatabaseOptions(AsyncClientOptions):
 class AsyncClient(OnDatabase, aio.AsyncClient):
     """A lock client for asyncio whose only master is a database.
 
-    Its plain, fenced and re-entrant locks, multi-locks and batches are those of `redlatch.AsyncClient`. Fair locks,
-    semaphores, rate limits, read-write locks, conditions and latches need a server of Redis.
+    Its plain, fenced and re-entrant locks, multi-locks and batches are those of `redlatch.AsyncClient`. Other kinds of
+    locks need a server of Redis.
 
     Args:
         database: a URL of SQLAlchemy for PostgreSQL, MySQL, MariaDB or SQLite, or an Engine or AsyncEngine. The client
@@ -50,8 +50,7 @@ class AsyncClient(OnDatabase, aio.AsyncClient):
         timeout: seconds that a lock waits that has no timeout of its own. Default: no limit.
         patience: seconds, within its timeout, that an acquire keeps trying while the database does not answer. Then it
             raises `QuorumUnavailable`. Default 0.
-        retry: the pauses between attempts where the database does not notify waiters. One waiter of a process asks for
-            all. Default `Retry(0.01, 0.25)`.
+        retry: the pauses between attempts where the database does not notify waiters. Default `Retry(0.01, 0.25)`.
         wakeups: "auto" wakes waiters by LISTEN and NOTIFY of PostgreSQL. "poll" tries again after the pauses of
             `retry`. Default "auto".
         owner: the name of the holder in the table: at most 64 bytes that can be printed. Default "host:pid".

