@@ -10,8 +10,7 @@ from redlatch import client
 from redlatch.guard.settings import Guard
 from redlatch.options import ClientOptions, Masters, takes
 from redlatch.quorum.policy import Retry
-from redlatch.sql.clients import DEFAULT_ATTEMPT, DEFAULT_RETRY, OnDatabase, Source
-from redlatch.sql.schema import make_table
+from redlatch.sql.clients import DEFAULT_ATTEMPT, DEFAULT_RETRY, OnDatabase, Source, make_table
 from redlatch.votes.units import SECOND
 from redlatch.wire.dial.scripting import Scripts
 from redlatch.wire.engine.net import now_ns
