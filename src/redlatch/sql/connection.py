@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import select
 import selectors
 import socket
@@ -16,15 +17,18 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from redlatch.sql.descriptors import HANGUP, descriptor_of, give_up_at_fork, keep_alive
 from redlatch.sql.faults import text_of
 from redlatch.sql.files import REPLACED, DatabaseFile
-from redlatch.sql.forks import PAUSE, forked_since, forks_so_far, give_up_before_fork, no_fork
+from redlatch.sql.forks import PAUSE, forked_since, forks_so_far, give_up_at_fork, give_up_before_fork, no_fork
 from redlatch.sql.notices import AsyncpgNotices, Notices, notices_of
 from redlatch.wire.bridge.bridge import BackendLost
 from redlatch.wire.engine.net import now_ns
 
 Result = TypeVar("Result")
+
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+
+HANGUP: int = getattr(select, "POLLRDHUP", 0)
 
 CLOSED = "the database closed the connection"
 
@@ -293,6 +297,21 @@ def _close(connection: Connection) -> None:
         connection.close()
     except DBAPIError:
         pass
+
+
+def descriptor_of(raw: Any) -> int:
+    source: Any = raw if hasattr(raw, "fileno") else getattr(raw, "_sock", None)
+    return -1 if source is None else int(source.fileno())
+
+
+def keep_alive(descriptor: int) -> None:
+    """Let the system notice a silent peer after about 25 seconds."""
+    with socket.socket(fileno=os.dup(descriptor)) as sock:
+        if sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in _KEEP_ALIVE.items():
+                if hasattr(socket, name):
+                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def connect(engine: Engine | AsyncEngine) -> OwnConnection:

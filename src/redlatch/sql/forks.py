@@ -1,4 +1,4 @@
-"""Forks of this process: detect one under way, and close SQLite files before it.
+"""Forks of this process: detect one under way, close SQLite files before it, and give up descriptors after it.
 
 SQLite keeps its locks of a file in the memory of the process, so a child that is forked while the file is open acts as
 if it had its parent's locks. Connections to files are closed before a fork, and reopened at their next use. Source:
@@ -18,6 +18,36 @@ from typing import Any, Protocol
 from redlatch.sql.files import DatabaseFile
 from redlatch.votes.units import SECOND
 from redlatch.wire.engine.net import now_ns
+
+
+class HasDescriptors(Protocol):
+    def descriptors(self) -> list[int]: ...
+
+
+_owners: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def give_up_at_fork(owner: HasDescriptors) -> None:
+    """Replace an object's descriptors by /dev/null in every forked child.
+
+    Otherwise the child would keep the session and its locks alive, or a finalizer in it could end the session.
+    """
+    _owners.add(owner)
+
+
+def _give_up_all() -> None:
+    there = [descriptor for owner in list(_owners) for descriptor in owner.descriptors()]
+    if there:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for descriptor in there:
+            # Do not close it: a finalizer would close the next file with this number.
+            os.dup2(nothing, descriptor, inheritable=False)
+        os.close(nothing)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_give_up_all)
+
 
 WAIT_NS = SECOND
 
