@@ -9,9 +9,8 @@ from click.core import ParameterSource
 from rich.console import Console
 
 from redlatch.arguments import Number
-from redlatch.demo.interrupt import Stopped
 from redlatch.demo.progress import Display
-from redlatch.demo.run import run_demo
+from redlatch.demo.run import Stopped, run_demo
 from redlatch.demo.sale import DemoFailed
 from redlatch.errors import ConfigurationError
 

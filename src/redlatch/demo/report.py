@@ -11,8 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from redlatch.demo.masters import Masters
-from redlatch.demo.sale import Order, Tally, count
+from redlatch.demo.sale import Masters, Order, Tally, count
 from redlatch.demo.shop import THINKING
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
 import uuid
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import redlatch
-from redlatch.demo.interrupt import Interruptions, OutOfTime
-from redlatch.demo.masters import Masters, open_masters
 from redlatch.demo.progress import Display
 from redlatch.demo.report import Result
-from redlatch.demo.sale import DemoFailed, Order, Sale, count
+from redlatch.demo.sale import DemoFailed, Masters, Order, Sale, count, open_masters
 from redlatch.errors import ConfigurationError, LockError
 
 PROCESSES = 4
@@ -30,6 +31,68 @@ SHORTEST = 0.05
 RESERVE = 0.5
 
 FIRST_LOCK = 5.0
+
+_BY_HAND = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class OutOfTime(Exception): ...
+
+
+class Stopped(KeyboardInterrupt):
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.status = 128 + number
+
+
+class Interruptions:
+    """A context manager in which a signal raises Stopped and the time limit raises OutOfTime.
+
+    Only the first signal counts: a second Ctrl-C must not stop the cleanup.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._before: dict[signal.Signals, Any] = {}
+        self._postponing = False
+        self._missed: BaseException | None = None
+
+    def __enter__(self) -> Interruptions:
+        for number in (*_BY_HAND, signal.SIGALRM):
+            if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                # The program was started with nohup.
+                continue
+            self._before[number] = signal.signal(number, self._first)
+        signal.setitimer(signal.ITIMER_REAL, self._seconds)
+        return self
+
+    def disarm(self) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number in _BY_HAND:
+            signal.signal(number, signal.SIG_IGN)
+
+    def _first(self, number: int, frame: FrameType | None) -> None:
+        self.disarm()
+        error = OutOfTime() if number == signal.SIGALRM else Stopped(number)
+        if not self._postponing:
+            raise error
+        self._missed = error
+
+    @contextmanager
+    def postponed(self) -> Iterator[None]:
+        """Postpone the exception to the end of the block, which starts or ends processes."""
+        self._postponing = True
+        try:
+            yield
+        finally:
+            self._postponing = False
+        missed, self._missed = self._missed, None
+        if missed is not None:
+            raise missed
+
+    def __exit__(self, *_: object) -> None:
+        self.disarm()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
 
 def run_demo(stock: int, buyers: int, masters: int, servers: Sequence[str], seconds: float, display: Display) -> Result:
