@@ -18,8 +18,7 @@ from ..errors import ConfigurationError
 from ..health import Health
 from ..masters.listed import masters_of
 from ..wire.dial.conversation import seconds
-from . import conf
-from .clients import new_client
+from .clients import aliases, arguments_of, new_client
 
 CONNECT_TIMEOUT = 2.0
 
@@ -43,7 +42,7 @@ def check_settings(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
     for alias in [None, *_aliases()]:
         try:
             if alias is None:
-                conf.aliases()
+                aliases()
             else:
                 new_client(Client, alias).close()
         except ImproperlyConfigured as error:
@@ -66,7 +65,7 @@ def check_masters(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
             continue
         where = f"settings.REDLATCH[{alias!r}]"
         found += _of_health(look(client), where)
-        guarded = conf.arguments_of(alias)[1].get("guard", True) is not None
+        guarded = arguments_of(alias)[1].get("guard", True) is not None
         found += _of_list(len(client.health().masters), guarded, where)
     return found
 
@@ -149,14 +148,14 @@ def _cleared(where: str, why: str) -> checks.CheckMessage:
 
 def _aliases() -> list[str]:
     try:
-        return conf.aliases()
+        return aliases()
     except ImproperlyConfigured:
         return []
 
 
 def _names_of(alias: str) -> list[str]:
     try:
-        return [master.name for master in masters_of(conf.arguments_of(alias)[0])]
+        return [master.name for master in masters_of(arguments_of(alias)[0])]
     except (ImproperlyConfigured, ConfigurationError):
         return []
 

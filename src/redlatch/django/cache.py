@@ -15,8 +15,7 @@ from django.core.cache.backends.redis import RedisCache as PlainRedisCache
 from ..compat.clients import RENEWED_MS, async_client_of, encoder_of, home_of
 from ..compat.redis_py import Lock
 from ..compat.shared import redis_error_of
-from . import conf
-from .clients import get_async_client, get_client
+from .clients import DEFAULT_ALIAS, aliases, get_async_client, get_client
 from .locks import AsyncCacheLock, CacheLock
 
 # The servers of caches, kept for the life of the process. Django makes a cache object with its own connection pool for
@@ -37,7 +36,7 @@ class LockMixin:
 
         The cache's entry "REDLATCH" in settings.CACHES names it; by default it is "default", if that exists.
         """
-        default = conf.DEFAULT_ALIAS if conf.DEFAULT_ALIAS in conf.aliases() else None
+        default = DEFAULT_ALIAS if DEFAULT_ALIAS in aliases() else None
         alias: str | None = self._params_of_locks.get("REDLATCH", default)
         return alias
 
