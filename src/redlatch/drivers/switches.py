@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from redlatch.drivers.arrivals import Deliver
-from redlatch.masters.group import Found
-from redlatch.masters.master import Master
+from redlatch.masters.master import Found, Master
 from redlatch.masters.server import address_of
 from redlatch.wire.dial.connect import Connection
 from redlatch.wire.dial.switches import Switch, SwitchListener

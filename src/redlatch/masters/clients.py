@@ -12,8 +12,7 @@ import redis.connection as redis_connection
 import redis.sentinel
 
 from redlatch.errors import ConfigurationError
-from redlatch.masters.group import Group
-from redlatch.masters.master import Master
+from redlatch.masters.master import Group, Master
 from redlatch.masters.server import Server
 from redlatch.masters.settings import is_default, is_of_redis_py
 

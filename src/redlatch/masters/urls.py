@@ -20,8 +20,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import redis.connection as redis_connection
 
 from redlatch.errors import ConfigurationError
-from redlatch.masters.group import Group
-from redlatch.masters.master import Master
+from redlatch.masters.master import Group, Master
 from redlatch.masters.server import NO_CLUSTER, Server, check_host, kind_opens_files
 from redlatch.masters.settings import from_url, known_to_redis_py, wrong_value
 
