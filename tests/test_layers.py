@@ -322,7 +322,7 @@ def test_a_function_has_at_most_40_lines_or_a_reason() -> None:
 # --- places of unit tests ----------------------------------------------------------------------------
 
 TESTS = Path(__file__).parent
-TESTED = ("masters", "votes", "quorum", "guard", "wire", "drivers", "locks", "transactions", "sql")
+TESTED = ("masters", "votes", "quorum", "guard", "wire", "drivers", "locks", "sql")
 UNIT_TESTS = [path.relative_to(TESTS) for layer in TESTED for path in sorted((TESTS / layer).rglob("test_*.py"))]
 SOURCES = [
     path.relative_to(PACKAGE)

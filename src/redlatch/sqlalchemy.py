@@ -28,8 +28,7 @@ from .client import Lock
 from .errors import ConfigurationError, LockError
 from .locks.task_multi import AsyncMultiLock
 from .locks.thread_multi import MultiLock
-from .transactions.commits import surely_rolled_back
-from .transactions.held import Held, Holdings, Outcome, check_kind
+from .transactions import Held, Holdings, Outcome, check_kind, surely_rolled_back
 
 __all__ = ["hold"]
 

@@ -18,8 +18,7 @@ from typing import Any, TypeVar
 from ..client import Lock
 from ..errors import LockError
 from ..locks.thread_multi import MultiLock
-from ..transactions.commits import surely_rolled_back
-from ..transactions.held import Holdings, Outcome, check_kind
+from ..transactions import Holdings, Outcome, check_kind, surely_rolled_back
 
 AnyLock = TypeVar("AnyLock", Lock, MultiLock)
 
