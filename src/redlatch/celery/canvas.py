@@ -16,7 +16,6 @@ from celery.backends.base import DisabledBackend
 
 logger = logging.getLogger("redlatch")
 
-# Signatures that contain others and are no tasks themselves.
 _CONTAINERS = ("celery.chain", "celery.group", "celery.chord")
 
 

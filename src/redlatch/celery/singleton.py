@@ -263,7 +263,7 @@ class Singleton(Task):  # type: ignore[misc]
     # --- running ------------------------------------------------------------------------------------
 
     def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
-        """Take over the lock that the message passes on, before the task runs."""
+        """Take over the lock that the message passes on."""
         super().before_start(task_id, args, kwargs)
         request = self.request
         passed = Passed.read(request.headers) or Passed(self.lock_name(args, kwargs))

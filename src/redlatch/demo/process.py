@@ -27,10 +27,8 @@ class Kind(StrEnum):
 
     Attributes:
         READY: every buyer of the process waits for the start; `text` is the implementation of the lock.
-        BOUGHT: a buyer has written stock and ledger; it still holds the lock.
         DOOMED: the process holds the lock, has written nothing and waits to be killed.
         LOST, UNANSWERED: the lease ran out, or no quorum answered; the buyer wrote nothing and tries again.
-        FAILED: the process gives up; `text` is the reason.
     """
 
     READY = "ready"

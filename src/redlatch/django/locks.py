@@ -1,11 +1,7 @@
 """Locks with the interface of redis-py's `Lock`, on the clients of the setting REDLATCH and for asyncio.
 
-`RedisCache.lock` and `RedisCache.alock` make them. The differences from redis-py:
-
-* With `timeout=None` the lock has the ttl of the client and is renewed until it is released.
-* `acquire` takes no token: redlatch draws a new one for each attempt.
-* Waiters do not poll, so `sleep` has no effect.
-* The lock ends at its local deadline; `release` and `extend` then raise LockNotOwnedError.
+With `timeout=None` a lock is renewed until it is released. `acquire` takes no token, and `sleep` has no effect. After
+the local deadline, `release` and `extend` raise LockNotOwnedError.
 """
 
 from __future__ import annotations
@@ -135,6 +131,7 @@ class CacheLock(_CacheLock[Lock]):
                 if won:
                     record.lock = lock
             except BaseException as struck:
+                # An interrupt may come before the last line.
                 let_go(lock, struck)
                 raise
         return won
@@ -197,6 +194,7 @@ class CacheLock(_CacheLock[Lock]):
         try:
             self.release()
         except BaseException as struck:
+            # An interrupt may have come before the release began.
             if lock is not None and not isinstance(struck, Exception):
                 let_go(lock, struck)
             raise

@@ -29,8 +29,8 @@ class Figure:
 
     Attributes:
         prometheus: the name in Prometheus; for a counter without the ending "_total".
-        parts: the attributes of `LockStats` or `MasterStats` that it shows, by the value of the label.
-        label: the label that distinguishes the parts; "" if there is only one part.
+        parts: the attributes of `LockStats` or `MasterStats` that it shows, by the value of `label`.
+        label: "" if there is only one part.
         bounds: the exported upper bounds of a histogram's buckets, in seconds.
     """
 

@@ -73,7 +73,6 @@ class Alerts:
     """A pipe that wakes the supervisor: it carries the numbers of signals, and 0 for a lost lock.
 
     Attributes:
-        lost: why the lock was lost; "" if it was not.
         waiting: True while this process waits for the lock. Then signals raise `Ended`, so that the acquire is undone.
         running: True while the program runs. Otherwise a Ctrl-Z stops this process alone.
         ended_by: the last signal that ends a process; 0 if none has come.

@@ -71,7 +71,6 @@ class OnDatabase(BaseClient):
         return partial(Dialler, connect=self._dial)
 
     def _closes(self, until_ns: int) -> Iterator[float]:
-        # Only the first close waits.
         if self._awaited:
             return
         self._awaited = True
