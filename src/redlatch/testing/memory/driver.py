@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from functools import partial
 from typing import Any
 
@@ -46,10 +46,10 @@ class VirtualCalls(Calls):
         ttl_ms: int,
         timeout: float | None,
         ticket: object,
-        won: Callable[[], object] | None = None,
+        lock: Any = None,
     ) -> Steps:
         self._timeline.note_timeout(self.clock.now() + ttl_ms * MILLISECOND)
-        return super().acquire(hold, ttl_ms, timeout, ticket, won)
+        return super().acquire(hold, ttl_ms, timeout, ticket, lock)
 
     def _give_up_ns(self, timeout: float | None) -> int | None:
         until_ns = super()._give_up_ns(timeout)
