@@ -16,8 +16,8 @@ from redlatch.votes.units import SECOND
 class AsyncMemoryClient(MemoryControl, AsyncClient):
     """An `AsyncClient` without a server: its masters are in memory, and its time is virtual.
 
-    Time stands still while your code runs. It jumps when all tasks that use the client wait, so a timeout takes no real
-    time.
+    It has all calls, locks and errors of an `AsyncClient`. Time stands still while your code runs. It jumps when all
+    tasks that use the client wait, so a timeout takes no real time.
 
     Args:
         masters: the number of masters, 1 to 15; or the `memory` of another client, to act as another process with the
@@ -26,6 +26,9 @@ class AsyncMemoryClient(MemoryControl, AsyncClient):
 
     Attributes:
         memory: the masters, which can be passed to another client.
+
+    Raises:
+        ConfigurationError, TypeError: an argument is invalid; the message names it.
     """
 
     _driver: TaskMemoryDriver
