@@ -15,8 +15,7 @@ from hiredis import HiredisError
 
 from ..errors import MasterQuarantined
 from ..guard.admission import Admissions
-from ..masters.group import Found
-from ..masters.master import Master
+from ..masters.master import Found, Master
 from ..masters.server import address_of
 from ..votes.units import SECOND, Clock
 from ..wire.dial.connect import Connection, longer

@@ -18,8 +18,7 @@ import redis.exceptions as redis_errors
 from redis.sentinel import MasterNotFoundError
 
 from ...errors import MasterRefused
-from ...masters.group import Found
-from ...masters.master import Master
+from ...masters.master import Found, Master
 from ...masters.server import NO_CLUSTER, address_of
 from ...votes.commands import FULL_TEXT, Note, pack
 from ...votes.units import SECOND

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from redis.sentinel import MasterNotFoundError
 
-from ...masters.group import Address, Found, Group
+from ...masters.master import Address, Found, Group
 from ...masters.server import Server, address_of
 from ...votes.commands import pack
 from ...votes.redaction import shown

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from redis.sentinel import MasterNotFoundError
 
-from ...masters.group import Address, Group
+from ...masters.master import Address, Group
 from ...votes.redaction import shown
 from ..helper_threads import claim, start_thread
 from .conversation import seconds
