@@ -222,6 +222,20 @@ def test_masters_that_are_too_slow_for_the_period_end_an_acquire_when_its_time_i
     asyncio.run(main())
 
 
+def test_slots_of_an_earlier_higher_limit_do_not_make_a_waiter_ask_all_the_time(
+    implementation: impl.Implementation, masters: list[str], name: str
+) -> None:
+    for url in masters:
+        server = ask(url)
+        server.zadd(f"{name}\0rate", {"5": (time.time() - 1) * 1000})
+        server.pexpire(f"{name}\0rate", 60_000)
+    with Client(masters) as client:
+        limit = client.rate_limit(name, 1, LONG, timeout=0)
+        assert limit.acquire()
+        with pytest.raises(LockBusy, match=r"taken, and one is free in [45]\d\."):
+            limit.__enter__()
+
+
 def test_a_client_that_closes_and_releases_its_locks_gives_no_permit_back(
     implementation: impl.Implementation, masters: list[str], name: str
 ) -> None:
