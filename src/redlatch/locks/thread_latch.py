@@ -36,8 +36,9 @@ class Latch(BaseLatch):
             ConfigurationError, TypeError: the timeout is invalid.
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        shared, seconds = self._shared, seconds_of("timeout", timeout)
-        return bool(shared.run(shared.quorum.await_counts(self._use(), seconds)))
+        shared, seconds, use = self._shared, seconds_of("timeout", timeout), self._use()
+        opened = recovering(lambda: shared.run(shared.quorum.await_counts(use, seconds)), lambda _: use.end_watch())
+        return bool(opened)
 
     def remaining(self) -> int:
         """Ask the masters how many counts are missing.
