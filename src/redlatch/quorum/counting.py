@@ -29,10 +29,12 @@ def count_end(quorum: Quorum, hold: Hold, ended_ns: int, lost: Loss | None = Non
         ended_ns: when the release began, or the loss was found.
         lost: the loss; None if the lock was released or handed off.
     """
-    if hold.won_ns:
+    # Two threads may find a loss at the same time: nothing is called between the two lines, so one of them counts it.
+    won_ns = hold.won_ns
+    hold.won_ns = 0
+    if won_ns:
         figures = figures_of(quorum, hold)
-        figures.hold_time.count(ended_ns - hold.won_ns)
-        hold.won_ns = 0
+        figures.hold_time.count(ended_ns - won_ns)
         if lost:
             figures.lose(lost.kind.value)
 
