@@ -35,16 +35,23 @@ class Calls(Quorum):
         ttl_ms: int,
         timeout: float | None,
         ticket: object,
-        won: Callable[[], object] | None = None,
+        lock: Any = None,
     ) -> Steps:
         """Claim a hold and try to win its lock. With asyncio the calling task owns it, even if another task runs this.
 
         Args:
             timeout: 0 makes one attempt.
             ticket: identifies the claim, for `abandon`.
-            won: is called when the lock is held.
+            lock: the lock object whose upkeep begins when it is held, or None.
         """
-        return acquire(self, hold, ttl_ms, self._give_up_ns(timeout), ticket, won)
+        return acquire(self, hold, ttl_ms, self._give_up_ns(timeout), ticket, lock)
+
+    def acquire_in_task(
+        self, hold: Hold, ttl_ms: int, timeout: float | None, ticket_of: Callable[[], object], lock: Any
+    ) -> Steps:
+        """As `acquire`; `ticket_of` makes the ticket while a ``with`` is open."""
+        ticket = object() if hold.entered is None else ticket_of()
+        return self.acquire(hold, ttl_ms, timeout, ticket, lock)
 
     def release(self, hold: Hold, ttl_ms: int) -> Steps:
         """Release a lock and wait for the answer."""

@@ -171,14 +171,15 @@ class Claim:
         Raises:
             NotOwned: the lock is not held, or another thread is releasing it.
         """
-        state = self.state
-        if state not in (HELD, UNCONFIRMED):
-            raise NotOwned(f"cannot release {self.name!r}: this lock object does not hold it", name=self.name)
-        # There was no call since the check, so only one of two threads continues.
-        if state == HELD:
+        # There is no call between a check and the change, so only one of two threads continues.
+        if self.state == HELD:
             self.let_go_ns = now_ns
-        self.state = RELEASING
-        return state == UNCONFIRMED
+            self.state = RELEASING
+            return False
+        if self.state == UNCONFIRMED:
+            self.state = RELEASING
+            return True
+        raise NotOwned(f"cannot release {self.name!r}: this lock object does not hold it", name=self.name)
 
     def to_unconfirmed(self, command: Command) -> None:
         """Record that the release by this command had no verdict. It may be called again."""

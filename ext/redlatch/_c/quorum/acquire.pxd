@@ -23,7 +23,7 @@ cdef class Acquiring(Call):
     cdef Ballot _ahead
     cdef object _rest  # a generator, or None
     cdef object _ticket
-    cdef object _won   # a callable, or None
+    cdef object _lock  # a lock object, or None
 
     cdef _begin(self, Quorum quorum, Hold hold, long long ttl_ms, long long until_ns)
     cdef bint _reach(self) except -1
@@ -31,7 +31,7 @@ cdef class Acquiring(Call):
 
 
 @cython.locals(acquiring=Acquiring)
-cpdef acquire(Quorum quorum, Hold hold, long long ttl_ms, give_up_ns, ticket=*, won=*)
+cpdef acquire(Quorum quorum, Hold hold, long long ttl_ms, give_up_ns, ticket=*, lock=*)
 
 
 @cython.locals(acquiring=Acquiring)
