@@ -667,7 +667,8 @@ def test_a_client_that_closes_keeps_what_it_holds_while_a_master_is_being_dialle
     # The next handshake does not end, so the commands for this master wait.
     behind[2].replies.clear()
     behind[2].cut()
-    await_true(lambda: not client.stats().masters[2].voting)
+    # A client for threads notices it in a call.
+    await_true(lambda: client.lock(f"{name}-0").locked() and not client.stats().masters[2].voting)
     held = [client.lock(f"{name}-1"), client.semaphore(f"{name}-2", 1), client.lock(f"{name}-3", fence=True)]
     assert all(lock.acquire() for lock in held)
     client.close()
