@@ -12,7 +12,7 @@ import pytest
 from support.played_sentinel import played
 
 from redlatch.drivers.arrivals import Outcome, Switches, reject, weakly
-from redlatch.masters.group import Found
+from redlatch.masters.master import Found
 from redlatch.masters.listed import masters_of
 from redlatch.wire.dial.connect import Connection
 from redlatch.wire.dial.switches import Switch

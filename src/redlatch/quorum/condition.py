@@ -206,6 +206,8 @@ class Waiter:
 
     def give_up(self) -> None:
         """Let others use the lock object. Call this once the acquire after the wait has begun, or is not needed."""
+        # Again: an interrupt may have struck the end of `awaiting`.
+        self._end_watch()
         self._queue.hold.awaited = False
 
     def awaiting(self, until_ns: int) -> Steps:
