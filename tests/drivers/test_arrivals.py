@@ -12,8 +12,8 @@ import pytest
 from support.played_sentinel import played
 
 from redlatch.drivers.arrivals import Outcome, Switches, reject, weakly
-from redlatch.masters.master import Found
 from redlatch.masters.listed import masters_of
+from redlatch.masters.master import Found
 from redlatch.wire.dial.connect import Connection
 from redlatch.wire.dial.switches import Switch
 from redlatch.wire.server_traits import Traits
