@@ -1,7 +1,4 @@
-"""Count leases and acquires in the figures: each ends once, even an acquire that never begins.
-
-`Attempt` counts the acquires of single locks, except for one whose lock object is in use.
-"""
+"""Count leases and acquires in the figures: each ends once, even an acquire that never begins."""
 
 from __future__ import annotations
 
@@ -23,12 +20,7 @@ def figures_of(quorum: Quorum, hold: Hold) -> Figures:
 
 
 def count_end(quorum: Quorum, hold: Hold, ended_ns: int, lost: Loss | None = None) -> None:
-    """Count the end of a lease, once. Call it before another acquire can claim the hold.
-
-    Args:
-        ended_ns: when the release began, or the loss was found.
-        lost: the loss; None if the lock was released or handed off.
-    """
+    """Count the end of a lease, once, and its loss, before another acquire can claim the hold."""
     if hold.won_ns:
         figures = figures_of(quorum, hold)
         figures.hold_time.count(ended_ns - hold.won_ns)
@@ -68,11 +60,7 @@ def count_failure(quorum: Quorum, holds: list[Hold], error: BaseException) -> No
 
 
 class CountedSteps:
-    """The steps of a batch. They count each acquire once, even if the batch is interrupted or never begins.
-
-    Args:
-        until_ns: the end of the caller's timeout; 0 if there is none.
-    """
+    """The steps of a batch. They count each acquire once, even if the batch is interrupted or never begins."""
 
     __slots__ = ("_began_ns", "_counted", "_holds", "_quorum", "_steps", "_until_ns")
 

@@ -1,6 +1,5 @@
 # cython: annotation_typing=True
-# (A .pxd cannot type the arguments and locals of a generator.)
-"""Extend, as a generator that yields effects (see `effects`).
+"""Extend, as a generator of effects.
 
 Source of the algorithm: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 """
@@ -27,14 +26,10 @@ from .repair import Extension
 def extend(quorum: Quorum, hold: Hold, ttl_ms: int, token: bytes | None = None) -> Steps:
     """Let the lock live `ttl_ms` from now. This is not additive, and never brings back a lost lock.
 
-    If a quorum agrees, the key is set again on the masters that lack it (see `repair`).
-
-    If a master may have forgotten the lock meanwhile, a second extension for the rest of the ttl verifies the lock. A
-    hold has one extension at a time, and the next one waits: after two at once, the client could not know which ttl
-    the masters applied last.
+    If a master may have forgotten the lock meanwhile, a second extension for the rest of the ttl verifies it. A hold
+    has one extension at a time: after two at once, the client could not know which ttl the masters applied last.
 
     Args:
-        ttl_ms: the new time to live on the masters.
         token: the token of the lease to extend. Such an extension never shortens the lease: it asks at least for the
             time that is left. None is the lease that is held.
 
@@ -65,7 +60,7 @@ def extend(quorum: Quorum, hold: Hold, ttl_ms: int, token: bytes | None = None) 
                 hold.lost_because = token, why
                 count_end(quorum, hold, ended, why)
                 raise lost_before(quorum, hold, ballot, why, ended - started)
-            # This extension took longer than it waits for answers, and another one has begun.
+            # It took longer than it waits for answers, and another one has begun.
             overtaken = hold.extending is not ballot
             if won:
                 hold.prolong(token, started, 0 if overtaken else deadline)
@@ -82,19 +77,18 @@ def extend(quorum: Quorum, hold: Hold, ttl_ms: int, token: bytes | None = None) 
     # One of the votes may be from a master that has forgotten the lock since.
     if quorum.doubts.cover(started) and not overtaken and hold.lease.token is token:
         left_ms: int = (ttl_ms * MILLISECOND - (quorum.clock.now() - started)) // MILLISECOND
-        # This raises LockLost if no time is left.
         yield from extend(quorum, hold, left_ms, token)
 
 
 def _next_extension(
     quorum: Quorum, hold: Hold, ttl_ms: int, token: bytes | None
 ) -> Generator[Effect, None, tuple[Ballot, int]]:
-    """Wait until no other extension of the hold is under way; then begin one. Return its ballot and its ttl."""
+    """Begin an extension when no other one of the hold is under way; return its ballot and its ttl."""
     try:
         while True:
             lease: Lease = hold.lease
             started = quorum.clock.now()
-            # The holder may have moved the deadline since the caller chose the ttl. The remaining time is rounded up.
+            # The deadline may have moved since the caller chose the ttl. The remaining time is rounded up.
             wanted_ms = ttl_ms if token is None else max(ttl_ms, quorum.ttl_ms_for(lease.deadline_ns - started) + 1)
             ballot = _extension(quorum, hold, wanted_ms, token, started, lease)
             if ballot is not None:
@@ -108,10 +102,7 @@ def _next_extension(
 def _extension(
     quorum: Quorum, hold: Hold, ttl_ms: int, token: bytes | None, started: int, lease: Lease
 ) -> Ballot | None:
-    """Begin an extension: store its ballot in the hold and return it.
-
-    Return None while another one is under way, and if one has replaced the lease that the ttl was chosen for.
-    """
+    """Begin an extension; None while another one is under way, or if one has replaced the lease meanwhile."""
     if hold.state != HELD or (token is not None and hold.lease.token is not token):
         raise NotOwned(f"cannot extend {hold.name!r}: this lock object does not hold it", name=hold.name)
     # The keys may still live on some masters. An extension must not let them live longer.
@@ -130,7 +121,7 @@ def _extension(
     # There was no call since the check of `other`, so only one of two threads continues.
     hold.extending = ballot
     # A release changes the state first and reads `extending` afterwards (`hand_off`). This thread sets `extending`
-    # first and checks the state afterwards. So at least one of the two threads sees the other.
+    # first and checks the state afterwards. So at least one of the two sees the other.
     if hold.state != HELD:
         hold.extending = None
         raise NotOwned(f"cannot extend {hold.name!r}: it was released meanwhile", name=hold.name)

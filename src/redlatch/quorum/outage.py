@@ -11,7 +11,7 @@ from redlatch.errors import QuorumUnavailable
 
 
 class Outage:
-    """An outage: too many masters failed in each of several attempts in a row on one name.
+    """Too many masters failed in each of several attempts in a row on one name.
 
     Args:
         since_ns: when the first of these attempts began.
@@ -23,7 +23,7 @@ class Outage:
     def __init__(self, since_ns: int, error: QuorumUnavailable) -> None:
         self.since_ns = since_ns
         self.error = error
-        # The start of the last attempts of the last two acquires that gave up; 0 for none.
+        # The start of the last attempts of the last two acquires that gave up.
         self._gave_up_ns = self._gave_up_before_ns = 0
 
     def give_up(self, started_ns: int) -> None:
@@ -34,7 +34,6 @@ class Outage:
         """Return until when an acquire rides the outage out; 0 if it gives up at once.
 
         Args:
-            patience_ns: the patience of the client.
             began_ns: when the acquire began. Time before that does not count.
             until_ns: the end of its timeout; 0 for a single attempt.
         """
@@ -47,9 +46,6 @@ class Outage:
 
         With patience, it has ridden the outage out while it waited. Without, two heads before it have begun their last
         attempts since this acquire began, and have found no quorum.
-
-        Args:
-            patience_ns, began_ns, until_ns: as for `rides_until_ns`.
         """
         if patience_ns:
             return now_ns >= self.rides_until_ns(patience_ns, began_ns, until_ns)

@@ -13,7 +13,7 @@ class Tokens:
 
     Args:
         draw: returns more tokens.
-        label: returns the label of the tokens of the next second (see `votes.label`); None gives them no label.
+        label: returns the label of the tokens of the next second (see `votes.label`), if they have one.
     """
 
     def __init__(self, draw: Callable[[], list[bytes]], label: Callable[[], bytes] | None = None) -> None:
@@ -40,7 +40,7 @@ class Tokens:
                 self._stock.extend(self._draw())
 
     def client_token(self) -> bytes:
-        """Return the token that names this client in queues on the masters; the first call takes it."""
+        """Return the token that names this client in queues on the masters."""
         if not self._client_token:
             self._client_token = self.take_plain()
         return self._client_token
