@@ -1,5 +1,4 @@
 # cython: annotation_typing=True
-# (A .pxd cannot type the arguments and locals of a generator.)
 """Wait between two attempts on a lock that another holder has, until a quorum of masters may say yes."""
 
 from __future__ import annotations
@@ -21,13 +20,7 @@ def wait_for_change(
 ) -> Generator[Effect, None, bool]:
     """Wait until a quorum of masters says that the key is gone, until its ttl should be over, or for a while.
 
-    Args:
-        round_ns: how long the last attempt took.
-        wait_ns: how long to wait for answers.
-        pauses: how many times in a row an attempt failed although the key was gone.
-
-    Returns:
-        Whether there was anything to wait for.
+    Return whether there was anything to wait for. `pauses` counts how many times in a row there was not.
     """
     now = quorum.clock.now()
     look = new_watch(quorum, Look(key), min(now + wait_ns, until_ns))
@@ -36,7 +29,6 @@ def wait_for_change(
         yield look
         now = quorum.clock.now()
         if look.yes >= look.quorum:
-            # Clients that try at the same time must not try in step.
             if pauses:
                 yield Pause(min(now + quorum.retry.again_ns(pauses, round_ns, quorum.random()), until_ns))
             return False
@@ -52,15 +44,11 @@ def wait_for_pushes(
     """Wait until a quorum of masters has pushed a change of a key that they were asked about, or for a while.
 
     Args:
-        look: the watch that asked the masters about the key.
         left_ns: after which time the masters should have pushed the change.
-        pauses: how many times in a row there was nothing to wait for.
-        until_ns: the end of the caller's timeout.
         sure: False if the masters may push nothing; then the wait is short.
 
     Returns:
-        Whether there was anything to wait for. False if this was only a pause, or if a quorum said that the key is gone
-        before any master could push a change.
+        False if this was only a pause, or if a quorum said that the key is gone before any master could push a change.
     """
     now = quorum.clock.now()
     if not look.watchable():
@@ -76,10 +64,7 @@ def wait_for_pushes(
 def watch_pushes(quorum: Quorum, look: Watch, now_ns: int, left_ns: int, until_ns: int, pauses: int = -1) -> None:
     """Make a look wait for pushes until the masters should have sent them, or for `BACKSTOP_NS` at most.
 
-    Args:
-        look, left_ns, until_ns: as for `wait_for_pushes`.
-        pauses: -1 if the masters push changes. If they may push nothing: how many times in a row there was nothing to
-            wait for. The wait is then as short as the pause after that many pauses.
+    If they may push nothing, `pauses` is not -1, and the wait is as short as the pause after so many pauses.
     """
     jitter = quorum.retry.pause_ns(0, quorum.random())
     longest_ns = BACKSTOP_NS - jitter if pauses < 0 else quorum.retry.pause_ns(pauses, quorum.random())

@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 
 class FirstMaster:
-    """Chooses the master that is asked first.
-
-    Attributes:
-        round_ns: the duration of the last attempt that asked all masters at once and was not won.
-    """
+    """Chooses the master that is asked first. `round_ns` is of the last lost attempt that asked all at once."""
 
     __slots__ = ("_deprioritised", "round_ns")
 
@@ -30,7 +26,7 @@ class FirstMaster:
         self._deprioritised: dict[int, int] = {}
 
     def first_of(self, quorum: Quorum, key: bytes, now_ns: int) -> int:
-        """Return the index of the master that all clients ask first for a key; -1 if no master can be asked first."""
+        """Return the index of the master that all clients ask first for a key; -1 if there is none."""
         if quorum.size == 1:
             return -1
         start = crc32(key)

@@ -1,5 +1,4 @@
 # cython: annotation_typing=True
-# (A .pxd cannot type the arguments and locals of a generator.)
 """Wait in the queue behind other holds of this client, and take the lease that one of them hands off."""
 
 from __future__ import annotations
@@ -21,30 +20,26 @@ from .contention import wait_for_change, watch_pushes
 from .queues import QueueEntry
 from .watches import Watch, new_watch
 
-# After a tenure, the next waiter of this client waits this many times for a change before it asks for the lock. The
-# masters push the change to waiters of other processes at once, so 2 waits give these the time to ask first.
+# After a tenure, the next waiter waits for this many changes. The masters push a change to waiters of other processes
+# at once, so 2 let these ask first.
 BACK_OFFS = 2
 
-# In a drop-in, a waiter that joins the queue as its first asks the masters about the holder's key after this time. Most
-# hand-offs take less, so they need no such question. `WaitQueues.expire` wakes a waiter that becomes the first later.
+# In a drop-in, a waiter that joins the queue as its first asks about the holder's key after this time; most hand-offs
+# take less. `WaitQueues.expire` wakes a waiter that becomes the first later.
 FIRST_LOOK_NS = 5 * MILLISECOND
 
 
 def reach_the_head(quorum: Quorum, hold: Hold, ttl_ms: int, until_ns: int) -> Generator[Effect, None, bool]:
-    """Wait behind other holds of this client.
-
-    Returns:
-        Whether the hold must ask the masters now. If not, it is HELD or FREE.
+    """Wait behind other holds of this client; return whether the hold must ask the masters now.
 
     Raises:
-        QuorumUnavailable: other heads have found out, while this acquire waited, that the quorum is lost.
+        QuorumUnavailable: other heads have found out meanwhile that the quorum is lost.
     """
     began = quorum.clock.now()
     backs_off = False
     if quorum.clock.now() < until_ns:
         backs_off = yield from _wait_in_queue(quorum, hold, ttl_ms, until_ns)
     elif not quorum.trust_local_holder:
-        # A user may have deleted the key of the holder. Only the masters know.
         return True
     if hold.state == HELD:
         return False
@@ -65,7 +60,6 @@ def reach_the_head(quorum: Quorum, hold: Hold, ttl_ms: int, until_ns: int) -> Ge
 
 
 def _raise_if_known(quorum: Quorum, hold: Hold, began_ns: int, until_ns: int) -> None:
-    """Raise QuorumUnavailable if an attempt would only find out again that the quorum is lost (`Outage.known`)."""
     outage: Outage | None = quorum.queues.outages.get(hold.key)
     now = quorum.clock.now()
     if outage is not None and outage.known(quorum.patience_ns, began_ns, until_ns, now):
@@ -73,12 +67,9 @@ def _raise_if_known(quorum: Quorum, hold: Hold, began_ns: int, until_ns: int) ->
 
 
 def _wait_in_queue(quorum: Quorum, hold: Hold, ttl_ms: int, until_ns: int) -> Generator[Effect, None, bool]:
-    """Wait until the hold has a lease, or is the head, or its time is over.
+    """Wait until the hold has a lease, is the head, or its time is over; return whether others get a chance first.
 
-    The order of the checks, and of the steps between them, loses no lease.
-
-    Returns:
-        Whether other processes get a chance first.
+    The order of the checks and steps loses no lease.
     """
     entry: QueueEntry
     while True:
@@ -91,8 +82,8 @@ def _wait_in_queue(quorum: Quorum, hold: Hold, ttl_ms: int, until_ns: int) -> Ge
                     yield entry
                 else:
                     yield from _wait_beside(quorum, entry, ttl_ms, until_ns)
-            # This is read before the lease. A giver puts the lease on the entry first, and sets `decided` afterwards.
-            # It hands no lease to a decided entry.
+            # Read before the lease: a giver puts the lease on the entry first, sets `decided` afterwards, and hands no
+            # lease to a decided entry.
             called = entry.decided
             if not entry.take_lease():
                 if quorum.queues.heads.get(hold.key) is hold:
@@ -103,18 +94,16 @@ def _wait_in_queue(quorum: Quorum, hold: Hold, ttl_ms: int, until_ns: int) -> Ge
                     return entry.backs_off
                 if not called:
                     now = quorum.clock.now()
-                    # The lease came too late.
                     if quorum.queues.step_out(entry, now) is not None:
                         yield from _give_back(quorum, hold)
                         quorum.queues.leave(hold, now, False)
                     return False
                 continue
         except BaseException:
-            # Nothing can be sent here. The caller abandons the hold, and so releases its lease.
+            # The caller abandons the hold, and so releases its lease.
             try:
                 quorum.queues.step_out(entry, now)
             except BaseException:
-                # This is a second interrupt.
                 quorum.queues.step_out(entry, now)
                 raise
             raise
@@ -123,16 +112,12 @@ def _wait_in_queue(quorum: Quorum, hold: Hold, ttl_ms: int, until_ns: int) -> Ge
 
 
 def _give_back(quorum: Quorum, hold: Hold) -> Steps:
-    """Release a lease that the hold cannot use; do not wait for answers."""
     yield Send([quorum.ballot(hold.give_back())])
     hold.to_waiting()
 
 
 def _wait_beside(quorum: Quorum, entry: QueueEntry, ttl_ms: int, until_ns: int) -> Steps:
-    """Wait in the queue of a client whose users may delete keys by hand, until the entry is called or `until_ns`.
-
-    If the queue has not moved for a while, its first waiter also watches the key of the hold at the head.
-    """
+    """Wait in the queue of a client whose users may delete keys; in a still queue, the first waiter watches the key."""
     hold = entry.hold
     entry.looks = True
     if quorum.queues.is_next(hold):
@@ -155,16 +140,14 @@ def _wait_for_entry(quorum: Quorum, entry: QueueEntry, pause_ns: int, until_ns: 
 
 
 def _is_over(quorum: Quorum, entry: QueueEntry, until_ns: int) -> bool:
-    """Return whether the entry is called, its time is over, or the hold has become the head of its queue."""
     now = quorum.clock.now()
     return entry.decided or now >= until_ns or quorum.queues.become_head(entry.hold, now)
 
 
 def _watch_beside(quorum: Quorum, entry: QueueEntry, head: Hold, ttl_ms: int, until_ns: int) -> Steps:
-    """Wait in the queue and watch the key of the hold at the head. If the key is gone, that hold has lost its lock.
+    """Wait in the queue and watch the key. If it is gone, the hold at the head has lost its lock.
 
-    A look that is registered for pushes counts every change as "gone". So a second look, which is not registered,
-    must confirm it.
+    A look that is registered for pushes counts every change as "gone". So a second look, which is not, must confirm it.
     """
     key, since = entry.hold.key, head.lease.since_ns
     confirms = False
@@ -172,7 +155,6 @@ def _watch_beside(quorum: Quorum, entry: QueueEntry, head: Hold, ttl_ms: int, un
     while not entry.decided and head.holds_since(since):
         now = quorum.clock.now()
         look = new_watch(quorum, Look(key), min(now + quorum.wait_ns(ttl_ms), until_ns))
-        # The thread that calls the entry decides this look, too.
         entry.watch = look
         try:
             if not confirms:
@@ -200,16 +182,16 @@ def _watch_beside(quorum: Quorum, entry: QueueEntry, head: Hold, ttl_ms: int, un
 
 def _wait_for_change_beside(quorum: Quorum, entry: QueueEntry, look: Watch, until_ns: int) -> Steps:
     watch_pushes(quorum, look, quorum.clock.now(), look.left_ns(), until_ns)
-    # This is checked after `watch_pushes`, which undoes an earlier call of this look.
+    # Checked after `watch_pushes`, which undoes an earlier call of this look.
     if not entry.decided:
         yield [look]
 
 
 def _keep_or_extend(quorum: Quorum, hold: Hold, ttl_ms: int) -> Steps:
-    """Keep the lease that another hold has handed off if nine tenths of the wanted validity are left; else extend it.
+    """Keep a lease that was handed off if nine tenths of the wanted validity are left; else extend it.
 
-    If less than 19/20 are left, an extension leaves for which no caller waits. So in most cases no holder waits for an
-    extension. If an extension that is waited for fails, the lease is released, and the hold asks the masters again.
+    If less than 19/20 are left, an extension leaves for which no caller waits. So in most cases no holder waits for
+    one.
     """
     now = quorum.clock.now()
     hold.apply_refresh(now)
