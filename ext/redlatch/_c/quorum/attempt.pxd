@@ -1,5 +1,3 @@
-# Types for src/redlatch/quorum/attempt.py when it is compiled. The fields are described there.
-
 cimport cython
 
 from redlatch._c.votes.ballot cimport Ballot

@@ -1,5 +1,3 @@
-# Types for src/redlatch/quorum/counting.py when it is compiled.
-
 cimport cython
 
 from redlatch._c.votes.ballot cimport Ballot

@@ -1,5 +1,3 @@
-# Types for src/redlatch/quorum/figures.py when it is compiled. The fields are described there.
-
 cimport cython
 
 from redlatch._c.votes.durations cimport Durations

@@ -1,5 +1,3 @@
-# Types for src/redlatch/quorum/policy.py when it is compiled. The fields are described there.
-
 cimport cython
 
 

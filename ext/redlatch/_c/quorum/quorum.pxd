@@ -1,5 +1,3 @@
-# Types for src/redlatch/quorum/quorum.py when it is compiled. The fields are described there.
-
 # WaitQueues has methods that take a Quorum, so the type comes before its fields.
 cdef class Quorum
 

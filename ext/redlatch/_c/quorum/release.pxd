@@ -1,5 +1,3 @@
-# Types for src/redlatch/quorum/release.py when it is compiled. The fields are described there.
-
 cimport cython
 
 from redlatch._c.votes.ballot cimport Ballot
@@ -24,7 +22,7 @@ cdef class Releasing(Call):
     cdef bint _late
     cdef bint _resent
     cdef Ballot _ballot
-    cdef object _rest  # a generator, or None
+    cdef object _rest
 
     cdef _begin(self, Quorum quorum, Hold hold, long long wait_ns)
     @cython.locals(quorum=Quorum, hold=Hold, command=Command)

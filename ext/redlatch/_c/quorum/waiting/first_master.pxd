@@ -1,5 +1,3 @@
-# The types of src/redlatch/quorum/waiting/first_master.py when it is compiled; the fields are described there.
-
 cimport cython
 
 from redlatch._c.quorum.quorum cimport Quorum
