@@ -42,7 +42,7 @@ THREADS = (
         "a thread's loss is counted by each of its finders",
         "own, issue 39",
         "quorum/counting.py",
-        "        hold.won_ns = 0\n",
+        "    hold.won_ns = 0\n",
         "",
         threads="caring",
     ),

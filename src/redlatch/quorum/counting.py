@@ -21,10 +21,12 @@ def figures_of(quorum: Quorum, hold: Hold) -> Figures:
 
 def count_end(quorum: Quorum, hold: Hold, ended_ns: int, lost: Loss | None = None) -> None:
     """Count the end of a lease, once, and its loss, before another acquire can claim the hold."""
-    if hold.won_ns:
+    # No call comes between the two lines: if two threads find a loss at the same time, one of them counts it.
+    won_ns = hold.won_ns
+    hold.won_ns = 0
+    if won_ns:
         figures = figures_of(quorum, hold)
-        figures.hold_time.count(ended_ns - hold.won_ns)
-        hold.won_ns = 0
+        figures.hold_time.count(ended_ns - won_ns)
         if lost:
             figures.lose(lost.kind.value)
 

@@ -9,7 +9,7 @@ from redlatch._c.quorum.quorum cimport Quorum
 cpdef Figures figures_of(Quorum quorum, Hold hold)
 
 
-@cython.locals(figures=Figures)
+@cython.locals(figures=Figures, won_ns=cython.longlong)
 cpdef count_end(Quorum quorum, Hold hold, long long ended_ns, lost=*)
 
 
