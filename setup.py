@@ -30,7 +30,6 @@ TEXTS = (
     "quorum.claim",
     "quorum.calls",
     "quorum.condition",
-    "quorum.counting",
     "quorum.effects",
     "quorum.extend",
     "quorum.figures",
@@ -172,8 +171,8 @@ def translated():
     # Without these defaults, Cython accepts the two directives only for single classes.
     Options.get_directive_defaults().update(no_gc=False, freelist=0)
 
-    # The types come from the .pxd files. Annotations are for readers and mypy, unless a module sets annotation_typing: a
-    # .pxd cannot type the arguments and locals of a generator.
+    # The types come from the .pxd files. Annotations are for readers and mypy, unless a module sets annotation_typing,
+    # because a .pxd cannot type the arguments and locals of a generator.
     # Nobody pickles these objects; without auto_pickle each class is smaller.
     common = {"language_level": 3, "binding": True, "embedsignature": False, "annotation_typing": False}
     common |= {"auto_pickle": False, "emit_code_comments": False}

@@ -41,9 +41,9 @@ THREADS = (
     _bug(
         "a thread's loss is counted by each of its finders",
         "own, issue 39",
-        "quorum/counting.py",
-        "    hold.won_ns = 0\n",
-        "",
+        "quorum/hold.py",
+        "        won_ns = self.won_ns\n        self.won_ns = 0\n",
+        "        won_ns = self.won_ns\n",
         threads="caring",
     ),
     _bug(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from ..guard.master import GuardedMaster
 from ..health import Health
 from ..quorum.claim import ASKING, WAITING
-from ..quorum.counting import figures_of
 from ..quorum.quorum import Quorum
 from ..stats import MasterStats, Stats, sum_of
 
@@ -87,7 +86,7 @@ def _present(quorum: Quorum) -> tuple[Counter[Figures], Counter[Figures]]:
     now_ns = quorum.clock.now()
     queued = [entry.hold for queue in list(quorum.queues.by_key.values()) for entry in list(queue.entries)]
     for hold in {*quorum.queues.holds(), *queued}:
-        figures = figures_of(quorum, hold)
+        figures = hold.figures_in(quorum)
         if hold.held(now_ns):
             held[figures] += 1
         elif hold.state in (WAITING, ASKING):

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from ..votes.ballot import Ballot
 from ..votes.units import UNBOUNDED
-from .counting import count_split, figures_of
 from .hold import Hold
 from .outage import Outage
 from .outcome import broke, granted, is_final, may_heal, no_quorum, repeated
@@ -62,7 +61,7 @@ class Attempt:
         self.quorum = quorum
         self.hold = hold
         self._kind = hold.kind
-        self._figures = figures_of(quorum, hold)
+        self._figures = hold.figures_in(quorum)
         self.ttl_ms = ttl_ms
         self.until_ns = until_ns
         self._began_ns = began_ns
@@ -146,7 +145,7 @@ class Attempt:
 
     def judge(self) -> Ballot | None:
         quorum, kind, ballot, failures = self.quorum, self._kind, self._ballot, self._failures
-        count_split(quorum, self.hold, ballot)
+        self._figures.count_split(ballot)
         if self._waiting_for_all:
             self.now_ns = quorum.clock.now()
         in_time = self.now_ns < self.until_ns

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from typing import NoReturn
 
 from redlatch.errors import LockError, NotOwned, QuorumUnavailable
 
@@ -11,7 +12,6 @@ from ..votes.ballot import Ballot
 from ..votes.commands import Command
 from ..votes.units import SECOND, UNBOUNDED
 from .claim import HELD
-from .counting import CountedSteps, count_split
 from .effects import Effect, Pause, Send, Steps
 from .hold import Hold
 from .outage import Outage
@@ -173,7 +173,7 @@ def _try_each(
             hold.won_ns = now
             hold.keep(now - started)
             continue
-        count_split(quorum, hold, ballot)
+        hold.figures_in(quorum).count_split(ballot)
         undone.append(quorum.ballot(hold.undoing_attempt()))
         if ballot.no < ballot.size:
             stirred.append(hold.key)
@@ -286,3 +286,65 @@ def together(many: list[Steps], errors: dict[int, LockError]) -> Steps:
             if until:
                 yield Pause(until)
             going = still
+
+
+def _count_acquires(quorum: Quorum, holds: list[Hold], began_ns: int, at_once: bool) -> None:
+    """Count each acquire of a batch; `at_once` means that it had no time to wait."""
+    for hold in holds:
+        figures = hold.figures_in(quorum)
+        if hold.state == HELD:
+            figures.win(hold.won_ns - began_ns)
+        else:
+            figures.refuse(at_once)
+
+
+def _count_failure(quorum: Quorum, holds: list[Hold], error: BaseException) -> None:
+    for hold in holds:
+        figures = hold.figures_in(quorum)
+        if isinstance(error, QuorumUnavailable):
+            figures.unavailable += 1
+        else:
+            figures.cancelled += 1
+
+
+class CountedSteps:
+    """The steps of a batch. They count each acquire once, even if the batch is interrupted or never begins."""
+
+    __slots__ = ("_began_ns", "_counted", "_holds", "_quorum", "_steps", "_until_ns")
+
+    def __init__(self, steps: Steps, quorum: Quorum, holds: list[Hold], until_ns: int) -> None:
+        self._steps = steps
+        self._quorum = quorum
+        self._holds = holds
+        self._until_ns = until_ns
+        self._began_ns = 0
+        self._counted = False
+
+    def __iter__(self) -> CountedSteps:
+        return self
+
+    def __next__(self) -> Effect:
+        if not self._began_ns:
+            self._began_ns = self._quorum.clock.now()
+        try:
+            return next(self._steps)
+        except StopIteration:
+            self._counted = True
+            _count_acquires(self._quorum, self._holds, self._began_ns, self._until_ns <= self._began_ns)
+            raise
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._counted:
+            self._counted = True
+            _count_failure(self._quorum, self._holds, error)
+
+    def close(self) -> None:
+        self._steps.close()
+        self._fail(GeneratorExit())
+
+    def throw(self, error: BaseException) -> NoReturn:
+        self.close()
+        raise error

@@ -13,7 +13,6 @@ from redlatch.errors import NotOwned
 from ..votes.ballot import Ballot
 from ..votes.units import MILLISECOND
 from .claim import HELD
-from .counting import count_end, figures_of
 from .effects import Effect, Pause, Steps
 from .figures import Figures
 from .hold import WANTED_NS, Hold
@@ -43,7 +42,7 @@ def extend(quorum: Quorum, hold: Hold, ttl_ms: int, token: bytes | None = None) 
     started: int = ballot.command.since_ns
     token = ballot.command.token
     deadline = started + quorum.validity_ns(ttl_ms)
-    figures: Figures = figures_of(quorum, hold)
+    figures: Figures = hold.figures_in(quorum)
     try:
         # An earlier deadline counts at once, regardless of the answers: the masters never shorten the key's life.
         hold.shorten(token, deadline)
@@ -58,7 +57,7 @@ def extend(quorum: Quorum, hold: Hold, ttl_ms: int, token: bytes | None = None) 
                 hold.shorten(token, min(limit, ended))
                 why = why_lost(quorum, hold, ended >= limit)
                 hold.lost_because = token, why
-                count_end(quorum, hold, ended, why)
+                hold.count_end(quorum, ended, why)
                 raise lost_before(quorum, hold, ballot, why, ended - started)
             # It took longer than it waits for answers, and another one has begun.
             overtaken = hold.extending is not ballot
@@ -108,7 +107,7 @@ def _extension(
     # The keys may still live on some masters. An extension must not let them live longer.
     if started >= hold.lease.deadline_ns:
         why = why_lost(quorum, hold, True)
-        count_end(quorum, hold, started, why)
+        hold.count_end(quorum, started, why)
         raise loss(why, hold)
     until = min(hold.lease.deadline_ns, started + min(quorum.validity_ns(ttl_ms), quorum.wait_ns(ttl_ms)))
     ballot = quorum.ballot(Extension(quorum, hold, ttl_ms, started), until)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from redlatch.stats import LockStats
 
+from ..votes.ballot import Ballot
 from ..votes.durations import Durations
 
 # The locks of all further groups count as those of OTHERS: group names must not fill the memory.
@@ -50,6 +51,10 @@ class Figures:
             self.busy = self.busy + 1
         else:
             self.timed_out = self.timed_out + 1
+
+    def count_split(self, ballot: Ballot) -> None:
+        if ballot.yes > 0 and ballot.no > 0:
+            self.split_votes = self.split_votes + 1
 
     def renew(self, left_ns: int) -> None:
         """Count an extension that came when this much of the validity was left."""

@@ -258,6 +258,20 @@ class Hold(Claim):
         # Meanwhile another thread may have claimed the hold, or handed its lease off.
         return command if self._to_resent(ticket, command, now_ns) else None
 
+    def figures_in(self, quorum: Quorum) -> Figures:
+        return quorum.figures if self.figures is None else self.figures
+
+    def count_end(self, quorum: Quorum, ended_ns: int, lost: Loss | None = None) -> None:
+        """Count the end of the lease, once, and its loss, before another acquire can claim the hold."""
+        # No call comes between the two lines: if two threads find a loss at the same time, one of them counts it.
+        won_ns = self.won_ns
+        self.won_ns = 0
+        if won_ns:
+            figures = self.figures_in(quorum)
+            figures.hold_time.count(ended_ns - won_ns)
+            if lost:
+                figures.lose(lost.kind.value)
+
     def held(self, now_ns: int) -> bool:
         return self.state == HELD and now_ns < self.lease.deadline_ns
 

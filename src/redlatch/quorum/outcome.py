@@ -15,7 +15,6 @@ from redlatch.loss import FORGOTTEN, IN_DOUBT, RAN_OUT, RELEASED, Loss
 
 from ..votes.ballot import Ballot
 from ..votes.units import SECOND
-from .counting import count_end
 from .effects import Effect
 from .hold import Hold
 from .lease import Lease
@@ -92,7 +91,7 @@ def end_release(quorum: Quorum, hold: Hold, ballot: Ballot, late: bool, resent: 
         if lost and not late and resent:
             lost = not proves_nothing(quorum.doubts, ballot, hold.lease, quorum.clock.now())
         why = why_lost(quorum, hold, late) if lost else None
-        count_end(quorum, hold, started_ns, why)
+        hold.count_end(quorum, started_ns, why)
         hold.free()
         if why is not None:
             raise lost_before(quorum, hold, ballot, why, quorum.clock.now() - started_ns)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from .counting import count_end, figures_of
 from .effects import ENDED, Call, Send, Steps
 from .hold import Hold
 from .outcome import end_release, loss, why_lost
@@ -96,9 +95,9 @@ class Releasing(Call):
         quorum, hold = self._quorum, self._hold
         if self._late or self._resent or not self._quorum.queues.hand_off(quorum, hold, self._started_ns):
             return False
-        figures = figures_of(quorum, hold)
+        figures = hold.figures_in(quorum)
         figures.hand_offs = figures.hand_offs + 1
-        count_end(quorum, hold, self._started_ns)
+        hold.count_end(quorum, self._started_ns)
         hold.free()
         return True
 
@@ -146,7 +145,7 @@ class Releasing(Call):
         yield Send([self._ballot])
         self._quorum.queues.leave(self._hold, self._started_ns, not self._late)
         why = why_lost(self._quorum, self._hold, True) if self._late else None
-        count_end(self._quorum, self._hold, self._started_ns, why)
+        self._hold.count_end(self._quorum, self._started_ns, why)
         self._hold.free()
         if why is not None:
             raise loss(why, self._hold, self._quorum.clock.now() - self._started_ns)

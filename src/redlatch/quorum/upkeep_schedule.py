@@ -12,7 +12,6 @@ from typing import Any
 
 from redlatch.errors import LockError, LockLost
 from redlatch.loss import FORGOTTEN, KEPT_OUT
-from redlatch.quorum.counting import count_end
 from redlatch.quorum.key_watch import AGAIN_NS, FIRST_NS, KeyWatches, beyond_proof
 from redlatch.quorum.outcome import why_lost
 from redlatch.quorum.quorum import Quorum
@@ -112,7 +111,7 @@ class UpkeepSchedule:
         term.hold.apply_refresh(now_ns)
         if term.over(now_ns) or self._quorum.released_ns:
             reason = why_lost(self._quorum, term.hold, True, term.upkeep, now_ns)
-            count_end(self._quorum, term.hold, now_ns, reason)
+            term.hold.count_end(self._quorum, now_ns, reason)
             # The holder may release the lock as soon as it knows.
             term.hold.lost_because = term.token, reason
             lock._mark_lost(term)

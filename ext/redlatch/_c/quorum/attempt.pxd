@@ -1,7 +1,6 @@
 cimport cython
 
 from redlatch._c.votes.ballot cimport Ballot
-from redlatch._c.quorum.counting cimport count_split, figures_of
 from redlatch._c.quorum.figures cimport Figures
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.kinds.kind cimport Kind

@@ -1,5 +1,6 @@
 cimport cython
 
+from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.votes.durations cimport Durations
 
 
@@ -21,5 +22,6 @@ cdef class Figures:
 
     cpdef win(self, long long waited_ns)
     cpdef refuse(self, bint at_once)
+    cpdef count_split(self, Ballot ballot)
     cpdef renew(self, long long left_ns)
     cpdef lose(self, str reason)

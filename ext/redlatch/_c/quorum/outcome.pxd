@@ -1,7 +1,6 @@
 cimport cython
 
 from redlatch._c.votes.ballot cimport Ballot
-from redlatch._c.quorum.counting cimport count_end
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.quorum cimport Quorum
 

@@ -5,7 +5,6 @@ from redlatch._c.votes.commands cimport Command
 from redlatch._c.quorum.effects cimport Call, Send
 from redlatch._c.quorum.figures cimport Figures
 from redlatch._c.quorum.hold cimport Hold
-from redlatch._c.quorum.counting cimport count_end, figures_of
 from redlatch._c.quorum.outcome cimport end_release
 from redlatch._c.quorum.quorum cimport Quorum
 
