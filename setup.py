@@ -44,7 +44,6 @@ TEXTS = (
     "quorum.recovery",
     "quorum.release",
     "quorum.repair",
-    "quorum.tokens",
     *[f"quorum.kinds.{Path(path).stem}" for path in sorted(glob("src/redlatch/quorum/kinds/[!_]*.py"))],
     "quorum.waiting.unqueued_holds",
     "quorum.waiting.contention",

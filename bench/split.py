@@ -25,8 +25,7 @@ from redlatch.quorum.effects import Effect, Pause, Send, Steps
 from redlatch.quorum.hold import Hold
 from redlatch.quorum.kinds.plain import PLAIN
 from redlatch.quorum.policy import Fences
-from redlatch.quorum.quorum import Quorum
-from redlatch.quorum.tokens import Tokens
+from redlatch.quorum.quorum import Quorum, Tokens
 from redlatch.quorum.waiting.first_master import FirstMaster
 from redlatch.votes.ballot import Ballot
 from redlatch.votes.commands import Acquire, Look, Release

@@ -33,7 +33,7 @@ class Mutant:
 
 BATCH, SEMAPHORE = "quorum/batch.py", "quorum/kinds/semaphore.py"
 EXTEND, RELEASE, HOLD = "quorum/extend.py", "quorum/release.py", "quorum/hold.py"
-POLICY, QUORUM, TOKENS, BALLOT = "quorum/policy.py", "quorum/quorum.py", "quorum/tokens.py", "votes/ballot.py"
+POLICY, QUORUM, BALLOT = "quorum/policy.py", "quorum/quorum.py", "votes/ballot.py"
 COMMANDS, SCRIPTS, FAMILY_SCRIPTS = "votes/commands.py", "votes/scripts.py", "votes/family_scripts.py"
 UNITS = "votes/units.py"
 WAITING, UPKEEP, FAIR = "quorum/waiting/queues.py", "quorum/upkeep.py", "quorum/kinds/fair.py"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from .catalogue import ENGINE, HOLD, LOCK, OUTCOME, POLICY, RELEASE, SCHEDULE, TOKENS, TURNS, WAITING, Mutant
+from .catalogue import ENGINE, HOLD, LOCK, OUTCOME, POLICY, QUORUM, RELEASE, SCHEDULE, TURNS, WAITING, Mutant
 
 CLIENT, DRIVER, BACKGROUND = "locks/thread_lock.py", "drivers/threads.py", "drivers/background.py"
 LEADER, FOLLOWERS, CLOSING = "drivers/leader.py", "drivers/followers.py", "drivers/closing.py"
@@ -171,7 +171,7 @@ THREADS = (
     _bug(
         "two threads may take one token",
         "look before instead of after",
-        TOKENS,
+        QUORUM,
         "            try:\n                return self._stock.pop()\n            except IndexError:\n"
         "                self._stock.extend(self._draw())\n",
         "            if not self._stock:\n                self._stock.extend(self._draw())\n"
