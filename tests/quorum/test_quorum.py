@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import given
@@ -114,6 +115,15 @@ def test_row_42_a_master_that_is_asked_alone_has_a_few_round_trips(
     module: ModuleType, round_ms: int, lone_ms: int
 ) -> None:
     assert quorum_made(module).lone_ns(1000 * MS, round_ms * MS) == lone_ms * MS
+
+
+@given(masters=st.permutations([f"10.0.0.{number}:6379" for number in range(5)]), name=st.binary(min_size=1))
+def test_all_clients_agree_on_a_first_master_whatever_the_order_of_their_lists(
+    build: ModuleType, masters: list[str], name: bytes
+) -> None:
+    quorum = quorum_made(build, masters=tuple(masters))
+    agreed = masters[quorum.queues.first_master.first_of(quorum.order, name, 1)]
+    assert agreed == sorted(masters)[crc32(name) % 5]
 
 
 # --- tokens ---------------------------------------------------------------------------------------------

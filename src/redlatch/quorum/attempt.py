@@ -14,8 +14,8 @@ from __future__ import annotations
 from ..votes.ballot import Ballot
 from ..votes.units import UNBOUNDED
 from .hold import Hold
-from .outage import Outage
 from .outcome import broke, granted, is_final, may_heal, no_quorum, repeated
+from .policy import Outage
 from .quorum import Quorum
 
 
@@ -251,7 +251,7 @@ class Attempt:
 
     def reached(self) -> None:
         if self._kind.asks_one_first:
-            self._first = self.quorum.queues.first_master.first_of(self.quorum, self.hold.key, self.now_ns)
+            self._first = self.quorum.queues.first_master.first_of(self.quorum.order, self.hold.key, self.now_ns)
 
 
 def new_attempt(quorum: Quorum, hold: Hold, ttl_ms: int, until_ns: int, began_ns: int) -> Attempt:

@@ -14,8 +14,8 @@ from ..votes.units import SECOND, UNBOUNDED
 from .claim import HELD
 from .effects import Effect, Pause, Send, Steps
 from .hold import Hold
-from .outage import Outage
 from .outcome import end_release, granted, is_final, no_quorum
+from .policy import Outage
 from .quorum import Quorum
 from .waiting.contention import wait_for_change
 

@@ -1,11 +1,12 @@
-"""Pauses between attempts, limits of hand-offs, the numbers of fenced locks, and votes in doubt."""
+"""What a client decides by: pauses, limits of hand-offs, the first master, numbers of fenced locks, doubts, outages."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from zlib import crc32
 
-from redlatch.errors import ConfigurationError
+from redlatch.errors import ConfigurationError, QuorumUnavailable
 
 from ..votes.units import SECOND, UNBOUNDED
 
@@ -80,6 +81,39 @@ class Handoff:
             raise ConfigurationError(
                 f"handoff: finite bounds of at least 0 are needed; got tenure={self.tenure}, count={self.count}"
             )
+
+
+class FirstMaster:
+    """Chooses the master that all clients ask first for a contended key.
+
+    If several clients ask all masters at once, their votes may split and no client wins. If all ask the same master
+    first, one of them wins it, and the others have nothing to undo.
+
+    Attributes:
+        round_ns: the duration of the last lost attempt that asked all masters at once.
+    """
+
+    __slots__ = ("_deprioritised", "round_ns")
+
+    def __init__(self) -> None:
+        self.round_ns = 0
+        # Until when a master is not asked first, by its index.
+        self._deprioritised: dict[int, int] = {}
+
+    def first_of(self, order: tuple[int, ...], key: bytes, now_ns: int) -> int:
+        """Return which master of an order (`Quorum.order`) to ask first; -1 if there is none."""
+        if len(order) == 1:
+            return -1
+        start = crc32(key)
+        for step in range(len(order)):
+            index = order[(start + step) % len(order)]
+            if self._deprioritised.get(index, 0) <= now_ns:
+                return index
+        return -1
+
+    def deprioritise(self, index: int, now_ns: int) -> None:
+        """Ask another master first for a second: this one did not answer."""
+        self._deprioritised[index] = now_ns + SECOND
 
 
 FENCE_LEAD_US = 3_600_000_000
@@ -175,3 +209,49 @@ class Doubts:
     def cover(self, asked_ns: int) -> bool:
         """Return whether a lease that was asked for then may have lost a vote since."""
         return asked_ns < self.until_ns
+
+
+class Outage:
+    """Too many masters failed in each of several attempts in a row on one name, and acquires may ride that out.
+
+    The waiters of a name become its head one after the other, and share what the earlier heads have found. Otherwise
+    each would ride the outage out from its start, or wait for the same silent masters. Other names are not affected:
+    the user may lack the right to one key only.
+
+    Args:
+        since_ns: when the first of these attempts began.
+        error: what the last of them would raise. It is never raised itself, because several waiters may repeat it.
+    """
+
+    __slots__ = ("_gave_up_before_ns", "_gave_up_ns", "error", "since_ns")
+
+    def __init__(self, since_ns: int, error: QuorumUnavailable) -> None:
+        self.since_ns = since_ns
+        self.error = error
+        # The start of the last attempts of the last two acquires that gave up.
+        self._gave_up_ns = self._gave_up_before_ns = 0
+
+    def give_up(self, started_ns: int) -> None:
+        self._gave_up_before_ns = self._gave_up_ns
+        self._gave_up_ns = started_ns
+
+    def rides_until_ns(self, patience_ns: int, began_ns: int, until_ns: int) -> int:
+        """Return until when an acquire rides the outage out; 0 if it gives up at once.
+
+        Args:
+            began_ns: when the acquire began. Time before that does not count.
+            until_ns: the end of its timeout; 0 for a single attempt.
+        """
+        if not patience_ns:
+            return 0
+        return min(max(self.since_ns, began_ns) + patience_ns, until_ns)
+
+    def known(self, patience_ns: int, began_ns: int, until_ns: int, now_ns: int) -> bool:
+        """Return whether an acquire that has waited behind others gives up without an attempt of its own.
+
+        With patience, it has ridden the outage out while it waited. Without, two heads before it have begun their last
+        attempts since this acquire began, and have found no quorum.
+        """
+        if patience_ns:
+            return now_ns >= self.rides_until_ns(patience_ns, began_ns, until_ns)
+        return began_ns <= self._gave_up_before_ns

@@ -56,7 +56,7 @@ def second_of_two(world: World, give_up_ns: int) -> Any:
 def find(world: World, hold: Any, since_ns: int = BEGINNING) -> Any:
     """Have a hold find that two masters have failed; return the outage."""
     error = QuorumUnavailable("of 3 masters 2 failed", name=NAME, causes={"a:1": OSError("broken")}, retry_after=0.5)
-    return world.queues.note_outage(hold, world.play.build.module("quorum.outage").Outage(since_ns, error))
+    return world.queues.note_outage(hold, world.play.build.module("quorum.policy").Outage(since_ns, error))
 
 
 def test_a_waiter_whose_time_ends_while_the_head_rides_out_a_lost_quorum_raises(

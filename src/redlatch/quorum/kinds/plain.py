@@ -11,7 +11,7 @@ from .kind import PLAIN_ONES, Kind
 
 
 class Plain(Kind):
-    """One key and one holder. After a refused attempt, one master is asked first (see `first_master`)."""
+    """One key and one holder. After a refused attempt, one master is asked first (see `FirstMaster`)."""
 
     __slots__ = ()
 

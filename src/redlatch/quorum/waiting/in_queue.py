@@ -13,8 +13,8 @@ from ..claim import HELD
 from ..effects import Effect, Pause, Send, Steps
 from ..extend import extend
 from ..hold import Hold
-from ..outage import Outage
 from ..outcome import repeated
+from ..policy import Outage
 from ..quorum import Quorum
 from .contention import wait_for_change, watch_pushes
 from .queues import QueueEntry

@@ -24,9 +24,7 @@ from ...votes.units import MILLISECOND, SECOND
 from ..claim import HANDED_OFF, HELD, RELEASING
 from ..hold import Hold
 from ..lease import Lease
-from ..outage import Outage
-from ..policy import Doubts
-from .first_master import FirstMaster
+from ..policy import Doubts, FirstMaster, Outage
 from .unqueued_holds import UnqueuedHolds
 from .watches import Watch, Watches
 

@@ -2,11 +2,9 @@ cimport cython
 
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.lease cimport Lease
-from redlatch._c.quorum.outage cimport Outage
-from redlatch._c.quorum.policy cimport Doubts
+from redlatch._c.quorum.policy cimport Doubts, FirstMaster, Outage
 from redlatch._c.quorum.quorum cimport Quorum
 from redlatch._c.quorum.waiting.unqueued_holds cimport UnqueuedHolds
-from redlatch._c.quorum.waiting.first_master cimport FirstMaster
 from redlatch._c.quorum.waiting.watches cimport Watch, Watches
 
 
