@@ -48,7 +48,6 @@ TEXTS = (
     "quorum.waiting.contention",
     "quorum.waiting.queues",
     "quorum.waiting.watches",
-    "quorum.waiting.in_queue",
     "wire.engine.link",
     "wire.engine.replies",
     "wire.engine.silence",

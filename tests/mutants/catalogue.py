@@ -49,7 +49,7 @@ GUARDED_MASTER, HORIZON = "guard/master.py", "wire/engine/horizon.py"
 FOREIGN, OUTCOME, SHOWN = "quorum/kinds/foreign.py", "quorum/outcome.py", "compat/shared.py"
 LOCK = "locks/lock.py"
 LEASE, ATTEMPT, REPAIR = "quorum/lease.py", "quorum/attempt.py", "quorum/repair.py"
-TURNS, CONTENTION = "quorum/waiting/in_queue.py", "quorum/waiting/contention.py"
+CONTENTION = "quorum/waiting/contention.py"
 LINK = "wire/engine/link.py"
 ENGINE, ACQUIRE, MULTI, REENTRANT = "wire/engine/fleet.py", "quorum/acquire.py", "locks/multi.py", "locks/reentrant.py"
 
@@ -269,7 +269,7 @@ MUTANTS = (
     Mutant(
         "a lease that is passed on counts as new",
         "33",
-        TURNS,
+        CONTENTION,
         "    left = lease.deadline_ns - now\n    if wanted",
         "    left = wanted\n    hold.lease = lease = lease.until(now + wanted)\n    if wanted",
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from .catalogue import ENGINE, HOLD, LOCK, OUTCOME, POLICY, QUORUM, RELEASE, SCHEDULE, TURNS, WAITING, Mutant
+from .catalogue import CONTENTION, ENGINE, HOLD, LOCK, OUTCOME, POLICY, QUORUM, RELEASE, SCHEDULE, WAITING, Mutant
 
 CLIENT, DRIVER, BACKGROUND = "locks/thread_lock.py", "drivers/threads.py", "drivers/background.py"
 LEADER, FOLLOWERS, CLOSING = "drivers/leader.py", "drivers/followers.py", "drivers/closing.py"
@@ -189,7 +189,7 @@ THREADS = (
     _bug(
         "an interrupt leaves a turn in line",
         "interrupt",
-        TURNS,
+        CONTENTION,
         "        try:\n            quorum.queues.join(quorum, entry, now)\n",
         "        quorum.queues.join(quorum, entry, now)\n        try:\n",
         threads="queueing",

@@ -22,7 +22,7 @@ from .hold import Hold
 from .inquiry import name_holder
 from .quorum import Quorum
 from .recovery import abandon
-from .waiting.in_queue import reach_the_head
+from .waiting.contention import reach_the_head
 
 
 def acquire(
