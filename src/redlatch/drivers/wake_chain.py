@@ -40,7 +40,8 @@ class WakeChain:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.ready: deque[Sleeper] = deque()
+        # A list, because its truth costs least.
+        self.ready: list[Sleeper] = []
         self.resting: Sleeper | None = None
         # Until then all are woken at once.
         self._apart_ns = 0

@@ -12,6 +12,21 @@ from typing import Any
 from redlatch.config import timeout_of
 
 
+class SharedFields:
+    """The fields of `Shared`, which describes them."""
+
+    __slots__ = ("__weakref__", "driver", "no_scripts", "on_lost", "quorum", "run", "wait_release")
+
+    def __init__(self, driver: Any, quorum: Any, wait_release: bool, on_lost: Any, no_scripts: str = "") -> None:
+        self.driver = driver
+        # Runs a call. A field costs less than the attribute of an attribute.
+        self.run: Any = driver.run
+        self.quorum = quorum
+        self.wait_release = wait_release
+        self.on_lost = on_lost
+        self.no_scripts = no_scripts
+
+
 class Core:
     """The fields of every lock object; `BaseLock` describes them.
 
@@ -20,10 +35,10 @@ class Core:
 
     __slots__ = ("__weakref__", "_hold", "_shared", "_timeout", "_ttl_ms", "_upkeep")
 
-    def __init__(self, shared: Any, hold: Any, ttl_ms: int, timeout: float | None) -> None:
+    def __init__(self, shared: SharedFields, hold: Any, ttl_ms: int, timeout: float | None) -> None:
         self._open(shared, hold, ttl_ms, timeout)
 
-    def _open(self, shared: Any, hold: Any, ttl_ms: int, timeout: float | None) -> None:
+    def _open(self, shared: SharedFields, hold: Any, ttl_ms: int, timeout: float | None) -> None:
         self._shared = shared
         self._hold = hold
         self._ttl_ms = ttl_ms
@@ -44,8 +59,7 @@ class Core:
         """Return a coroutine that acquires the lock; `ticket_of` makes the ticket while a ``with`` is open."""
         shared, hold = self._shared, self._hold
         timeout = self._timeout_of(blocking, timeout)
-        ticket = object() if hold.entered is None else ticket_of()
-        call = shared.run(shared.quorum.acquire(hold, self._ttl_ms, timeout, ticket, self._won))
+        call = shared.run(shared.quorum.acquire_in_task(hold, self._ttl_ms, timeout, ticket_of, self))
         # Python's warning of a forgotten await shows this name.
         call.__qualname__ = "AsyncLock.acquire"
         return call
@@ -56,11 +70,6 @@ class Core:
         if blocking is True:
             return self._timeout
         return 0.0 if blocking is False else timeout_of(timeout, blocking)
-
-    def _won(self) -> None:
-        """Begin the upkeep of the lock that was just acquired; see `_acquire`."""
-        if self._upkeep is not None:
-            self._begin_upkeep(True)
 
     def _begin_upkeep(self, acquired: bool = False) -> None:
         raise NotImplementedError
@@ -81,7 +90,7 @@ class Core:
 
 def new_lock(
     lock_of: type[Core],
-    shared: Any,
+    shared: SharedFields,
     hold_named: Callable[[bytes, Any, Any], Any],
     prefix: bytes,
     name: Any,
@@ -103,7 +112,7 @@ def new_lock(
 
 def new_locks(
     lock_of: type[Core],
-    shared: Any,
+    shared: SharedFields,
     hold_named: Callable[[bytes, Any, Any], Any],
     prefix: bytes,
     names: list[Any],

@@ -95,7 +95,9 @@ class BaseClient:
             **options.of_driver,
         )
         self._driver.schedule.expect_to_run(options.heartbeat_ns)
-        self._shared = Shared(self._driver, self._quorum, options.wait_release, options.on_lost, self._no_scripts())
+        self._shared: Shared[Any] = Shared(
+            self._driver, self._quorum, options.wait_release, options.on_lost, self._no_scripts()
+        )
         if self._awaits:
             self._driver.stands_for(self._shared)
 

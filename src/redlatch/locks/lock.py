@@ -26,16 +26,17 @@ from .with_statement import Refusal, leaves, may_leave
 
 # At run time `impl` provides the build.
 if TYPE_CHECKING:
-    from .core import Core
+    from .core import Core, SharedFields
 else:
-    Core = impl.current.module("locks.core").Core
+    _core = impl.current.module("locks.core")
+    Core, SharedFields = _core.Core, _core.SharedFields
 
 logger = logging.getLogger("redlatch")
 
 AnyDriver = TypeVar("AnyDriver", bound=Driver)
 
 
-class Shared(Generic[AnyDriver]):
+class Shared(SharedFields, Generic[AnyDriver]):
     """The data that all locks of one client share.
 
     Args:
@@ -46,23 +47,13 @@ class Shared(Generic[AnyDriver]):
         no_scripts: why the client has no locks that need scripts; "" if it has them.
     """
 
-    __slots__ = ("__weakref__", "driver", "no_scripts", "on_lost", "quorum", "run", "wait_release")
+    __slots__ = ()
 
-    def __init__(
-        self,
-        driver: AnyDriver,
-        quorum: Calls,
-        wait_release: bool,
-        on_lost: Callable[[Any, Loss], object] | None,
-        no_scripts: str = "",
-    ) -> None:
-        self.driver = driver
-        # Runs a call. A field costs less than the attribute of an attribute.
-        self.run: Any = driver.run
-        self.quorum = quorum
-        self.wait_release = wait_release
-        self.on_lost = on_lost
-        self.no_scripts = no_scripts
+    driver: AnyDriver
+    quorum: Calls
+    wait_release: bool
+    on_lost: Callable[[Any, Loss], object] | None
+    no_scripts: str
 
 
 class BaseLock(Core):

@@ -8,7 +8,6 @@ Source of the algorithm: https://redis.io/docs/latest/develop/clients/patterns/d
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 from redlatch.errors import LockBusy, QuorumUnavailable
@@ -31,7 +30,7 @@ def acquire(
     ttl_ms: int,
     give_up_ns: int | None,
     ticket: object = None,
-    won: Callable[[], object] | None = None,
+    lock: Any = None,
 ) -> Steps:
     """Try until the lock is won or the time is over. Every attempt has a new token, and is undone unless it has won.
 
@@ -43,7 +42,7 @@ def acquire(
         give_up_ns: when to stop trying; None is never. One attempt is always made, unless another hold of this client
             is the head and `Quorum.trust_local_holder` is True.
         ticket: identifies the claim on the hold. None: the caller has claimed it.
-        won: is called when the lock is held.
+        lock: the lock object whose upkeep begins when it is held, or None.
 
     Raises:
         QuorumUnavailable: two attempts in a row had no verdict; or three, if another connection broke meanwhile.
@@ -52,7 +51,7 @@ def acquire(
     """
     acquiring = new_acquiring(quorum, hold, ttl_ms, UNBOUNDED if give_up_ns is None else give_up_ns)
     acquiring._ticket = ticket
-    acquiring._won = won
+    acquiring._lock = lock
     return acquiring  # type: ignore[return-value]
 
 
@@ -69,12 +68,12 @@ class Acquiring(Call):
         "_caller",
         "_hold",
         "_kind",
+        "_lock",
         "_quorum",
         "_rest",
         "_ticket",
         "_ttl_ms",
         "_until_ns",
-        "_won",
     )
 
     def _begin(self, quorum: Quorum, hold: Hold, ttl_ms: int, until_ns: int) -> None:
@@ -89,7 +88,7 @@ class Acquiring(Call):
         self._ahead: Ballot | None = None
         self._rest: Any = None
         self._ticket: object = None
-        self._won: Callable[[], object] | None = None
+        self._lock: Any = None
 
     def __iter__(self) -> Acquiring:
         return self
@@ -154,8 +153,9 @@ class Acquiring(Call):
             self._attempt.count_refusal(self._until_ns <= self._attempt.now_ns)
 
     def _go_on(self, decided: bool, second: Ballot | None) -> Steps:
-        """Finish the attempt, whose first ballot may be `decided` but has not won alone; make others until the acquire
-        is over.
+        """Finish the attempt under way, and make others until the acquire is over.
+
+        If `decided`, the first ballot of the attempt was decided, and has not won alone.
         """
         try:
             while True:
@@ -198,13 +198,15 @@ class Acquiring(Call):
         if self._ballot is not None and self._rest is not ENDED:
             self._kind.end_watch(self._quorum, self._hold.key)
         if self._attempt is None:
+            # The client was connecting, or another call has the claim.
             self._attempt = new_attempt(self._quorum, self._hold, self._ttl_ms, self._until_ns, 0)
         self._attempt.count_break()
 
     def end(self) -> bool:
         won: bool = self._hold.state == HELD
-        if won and self._won is not None:
-            self._won()
+        # Its user may have asked for an upkeep since the acquire began.
+        if won and self._lock is not None and self._lock._upkeep is not None:
+            self._lock._begin_upkeep(True)
         return won
 
     def recover(self, driver: Any, error: BaseException) -> None:

@@ -32,12 +32,19 @@ class Calls(Quorum):
         ttl_ms: int,
         timeout: float | None,
         ticket: object,
-        won: Callable[[], object] | None = None,
+        lock: Any = None,
     ) -> Steps:
         """Claim a hold and try to win its lock, once if the timeout is 0. The calling task owns it, even if another one
-        runs this.
+        runs this. When it is held, the upkeep of the lock object begins.
         """
-        return acquire(self, hold, ttl_ms, self._give_up_ns(timeout), ticket, won)
+        return acquire(self, hold, ttl_ms, self._give_up_ns(timeout), ticket, lock)
+
+    def acquire_in_task(
+        self, hold: Hold, ttl_ms: int, timeout: float | None, ticket_of: Callable[[], object], lock: Any
+    ) -> Steps:
+        """As `acquire`; `ticket_of` makes the ticket while a ``with`` is open."""
+        ticket = object() if hold.entered is None else ticket_of()
+        return self.acquire(hold, ttl_ms, timeout, ticket, lock)
 
     def release(self, hold: Hold, ttl_ms: int) -> Steps:
         return release(self, hold, self.wait_ns(ttl_ms))

@@ -153,13 +153,14 @@ class Claim:
 
     def _to_releasing(self, now_ns: int) -> bool:
         """Begin a release; return whether an earlier one had no verdict."""
-        state = self.state
-        if state not in (HELD, UNCONFIRMED):
-            raise NotOwned(f"cannot release {self.name!r}: this lock object does not hold it", name=self.name)
-        if state == HELD:
+        if self.state == HELD:
             self.let_go_ns = now_ns
-        self.state = RELEASING
-        return state == UNCONFIRMED
+            self.state = RELEASING
+            return False
+        if self.state == UNCONFIRMED:
+            self.state = RELEASING
+            return True
+        raise NotOwned(f"cannot release {self.name!r}: this lock object does not hold it", name=self.name)
 
     def to_unconfirmed(self, command: Command) -> None:
         self.unanswered = command

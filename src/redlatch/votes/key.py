@@ -27,7 +27,7 @@ def key_of(prefix: bytes, name: object) -> bytes:
     """
     if isinstance(name, str):
         try:
-            raw = name.encode()
+            raw = str.encode(name)
         except UnicodeEncodeError:
             raise ConfigurationError("name: cannot be encoded as UTF-8", name=name) from None
     elif isinstance(name, bytes):

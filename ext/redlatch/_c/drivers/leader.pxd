@@ -17,7 +17,7 @@ cdef class Leader:
     cdef public Fleet fleet
     cdef readonly dict role
     cdef readonly object inbox       # deque of Ballot
-    cdef readonly object sleepers    # deque of Sleeper
+    cdef readonly list sleepers      # of Sleeper
     cdef public bint polling
     cdef object _arrivals            # deque of (index, Outcome)
     cdef object _connections

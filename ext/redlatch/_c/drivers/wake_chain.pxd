@@ -9,7 +9,7 @@ from redlatch._c.votes.units cimport Clock
 
 @cython.final
 cdef class WakeChain:
-    cdef readonly object ready    # deque of Sleeper
+    cdef readonly list ready      # of Sleeper
     cdef public Sleeper resting
     cdef Clock _clock
     cdef long long _apart_ns

@@ -21,7 +21,7 @@ cdef class Acquiring(Call):
     cdef Ballot _ahead
     cdef object _rest
     cdef object _ticket
-    cdef object _won
+    cdef object _lock
 
     cdef _begin(self, Quorum quorum, Hold hold, long long ttl_ms, long long until_ns)
     cdef bint _reach(self) except -1
@@ -29,7 +29,7 @@ cdef class Acquiring(Call):
 
 
 @cython.locals(acquiring=Acquiring)
-cpdef acquire(Quorum quorum, Hold hold, long long ttl_ms, give_up_ns, ticket=*, won=*)
+cpdef acquire(Quorum quorum, Hold hold, long long ttl_ms, give_up_ns, ticket=*, lock=*)
 
 
 @cython.locals(acquiring=Acquiring)

@@ -6,7 +6,7 @@ All masters answer at once, so a call waits only for other callers, or for time.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from functools import partial
 from typing import Any
 
@@ -50,10 +50,10 @@ class VirtualCalls(Calls):
         ttl_ms: int,
         timeout: float | None,
         ticket: object,
-        won: Callable[[], object] | None = None,
+        lock: Any = None,
     ) -> Steps:
         self._timeline.note_timeout(self.clock.now() + ttl_ms * MILLISECOND)
-        return super().acquire(hold, ttl_ms, timeout, ticket, won)
+        return super().acquire(hold, ttl_ms, timeout, ticket, lock)
 
     def _give_up_ns(self, timeout: float | None) -> int | None:
         until_ns = super()._give_up_ns(timeout)
