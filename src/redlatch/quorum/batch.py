@@ -46,12 +46,7 @@ def _attempt_on_each(
     left_ns: int,
     notifies: bool,
 ) -> Steps:
-    """Make one attempt on each lock, as `acquire_many` does.
-
-    Args:
-        notifies: whether to wake waiters of this client after an undo. While retrying, two multi-locks would wake each
-            other endlessly.
-    """
+    # While retrying, waiters are not notified of an undo: two multi-locks would wake each other endlessly.
     hold: Hold
     for first in range(0, len(holds), BATCH):
         trying: list[Hold] = holds[first : first + BATCH]
@@ -93,7 +88,6 @@ def _win_all(quorum: Quorum, holds: list[Hold], ticket: object, ttl_ms: int, unt
             yield Pause(min(pause_until, rides_until) if rides_until > now else pause_until)
             continue
         if now >= until:
-            # Masters push no change that this client makes itself.
             for hold in refused:
                 quorum.queues.watches.notify(hold.key)
             return
@@ -111,7 +105,7 @@ def _try_all(
     until_ns: int,
     rides_until_ns: int,
 ) -> Generator[Effect, None, int]:
-    """Make one attempt on all locks; return until when to ride out a lost quorum, or 0."""
+    # The result is until when to ride out a lost quorum, or 0.
     began = quorum.clock.now()
     left = (rides_until_ns or until_ns) - began if until_ns else UNBOUNDED
     try:
@@ -242,7 +236,6 @@ def _end_releases(
     hold: Hold
     ballot: Ballot
     broken: list[tuple[int, bool, Command | None]] = []
-    # In the compiled build an index costs less than `zip`.
     for number in range(len(going)):
         ballot = asked[number]
         place, late, sent = going[number]

@@ -127,7 +127,7 @@ class Claim:
             self.entered = None
 
     def follow(self, ticket: object) -> None:
-        """Let the open `with` that has the claim with this ticket continue with the present claim."""
+        """Let the open `with` that has this ticket continue with the present claim."""
         if self.entered is ticket:
             self.entered = self.ticket
 

@@ -45,13 +45,11 @@ POLL_SHARE = 8
 # masters keep the call.
 HALF = 2
 
-# More calls than this at once are a call of all waiters.
+# More calls than this are a call of all waiters; so are 0.
 MOST_CALLS = 1000
 
 
 class CallQueue:
-    """The waiters of one condition, as one lock object sees them."""
-
     __slots__ = ("_last", "hold", "keep_ms", "key", "keys", "limit_ns", "quorum", "ttl_ms")
 
     def __init__(self, quorum: Quorum, hold: Hold, key: bytes, ttl_ms: int) -> None:
@@ -87,7 +85,6 @@ class CallQueue:
         return command
 
     def notifying(self, count: int) -> Steps:
-        """Call `count` waiters, or all if it is 0. The caller holds the lock."""
         yield from asking(self.quorum, self.hold, "notify", self._calling(0 if count > MOST_CALLS else count))
 
     def _calling(self, count: int) -> Steps:
@@ -125,11 +122,7 @@ class CallQueue:
 
 
 class Waiter:
-    """One wait for a call.
-
-    Attributes:
-        claim: the ticket of the claim on the lock, which the waiter gives up for the wait.
-    """
+    """One wait for a call; `claim` is the ticket of the claim on the lock, which it gives up for the wait."""
 
     __slots__ = ("_confirmed_ns", "_last", "_number", "_queue", "_since_ns", "_ticket", "_watch", "claim", "entered")
 
@@ -240,7 +233,6 @@ class Waiter:
         return False
 
     def _question(self, alive_ms: int, new: bool) -> Ballot:
-        """Ask whether this waiter was called, and let it live for `alive_ms`."""
         queue = self._queue
         arguments = [alive_ms, queue.keep_ms, int(new)]
         command = queue.command(self._ticket, scripts.CALL_WAIT, arguments, self.leaving(0))

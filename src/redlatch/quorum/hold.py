@@ -38,7 +38,6 @@ class Hold(Claim):
         lacking: when an extension began, and a bit mask of the masters that had no key then (see `repair`).
         lost_ns: leases that were asked for until this time are lost, because the key was deleted.
         lost_because: the token of the lease that was last found lost, and its loss.
-        won_ns: when this holder got the lease; 0 once the end of the lease was counted.
     """
 
     __slots__ = (
@@ -119,7 +118,6 @@ class Hold(Claim):
             self.shorten(self.lease.token, self.lost_ns)
 
     def borrow(self, token: bytes) -> None:
-        """Hold a lock that another holder has acquired with this token."""
         self.ask(new_lease(token, _BEFORE_ALL_NS, UNBOUNDED))
         self._hold(0)
 
@@ -198,7 +196,6 @@ class Hold(Claim):
         return self.releasing()
 
     def refresh(self, ballot: Ballot | None, deadline_ns: int) -> None:
-        """Store an extension for which no caller waits."""
         while True:
             lease = self.lease
             if lease.refresh is ballot or self._replace(lease, lease.refreshing(ballot, deadline_ns)):

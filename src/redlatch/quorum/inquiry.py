@@ -87,7 +87,6 @@ def blockers(quorum: Quorum, holds: list[Hold], timeout_ns: int) -> Steps:
 
 
 def name_holder(quorum: Quorum, hold: Hold, error: LockBusy, until_ns: int) -> Steps:
-    """Name in the error of a full queue who has the lock."""
     for effect in blockers(quorum, [hold], until_ns - quorum.clock.now()):
         if not isinstance(effect, Answer):
             yield effect
@@ -136,7 +135,7 @@ def ask_about_keys(quorum: Quorum, terms: list[Any]) -> Steps:
 
 
 def _is_split(ballot: Ballot, quorum: int) -> bool:
-    """Return whether the masters that have answered disagree, so that the others may decide."""
+    # The masters that have answered disagree; others may decide.
     return _of_quorum(ballot, quorum) is None and ballot.yes > 0 and ballot.missing() > 0
 
 

@@ -106,7 +106,6 @@ class KeyWatch:
         return ballot is not None and ballot.yes - self.pushed.bit_count() < ballot.quorum
 
     def conclude(self, now_ns: int) -> bool:
-        """Record the answers, and plan the next question; return whether the lock is lost."""
         self.asking = False
         ballot = self.ballot
         if ballot is None or ballot.yes < ballot.quorum:
@@ -117,7 +116,6 @@ class KeyWatch:
         return False
 
     def alarm(self, now_ns: int) -> None:
-        """Ask after the pause that follows the last push."""
         self.alarmed = False
         self._by_push = True
         self.ask_by(now_ns)
@@ -145,7 +143,7 @@ class KeyWatches:
     # --- what the masters push ---------------------------------------------------------------------
 
     def changed(self, index: int, key: bytes | None) -> bool:
-        """Record a push of a master, of one key or of all; return whether to attend at once."""
+        """Record a push of a key or of all keys; return whether to attend at once."""
         for watched in [key] if key is not None else list(self._by_key):
             for term in self._by_key.get(watched, ()):
                 if term.cared_for() and term.watch.change(index) and not term.watch.alarmed:
@@ -169,8 +167,8 @@ class KeyWatches:
     # --- the watched leases ------------------------------------------------------------------------
 
     def begin(self, term: Any, now_ns: int) -> None:
-        """Begin to watch the key of a lease, unless the key changes with other holders, too."""
         hold = term.hold
+        # None if the key changes with other holders, too.
         key: bytes | None = hold.kind.watched(hold.key) if self.possible else None
         if key is None:
             return
@@ -209,7 +207,6 @@ class KeyWatches:
         self._ended.append(asked)
 
     def take_news(self, now_ns: int) -> list[Any]:
-        """Process what other threads have left; return the leases whose times have changed."""
         news: list[Any] = []
         while self._ended:
             for term in self._ended[0]:

@@ -121,7 +121,7 @@ class Counts:
             answers = _answers(ballot)
             if self._settled(answers) and not (differ and self.left):
                 break
-            # Most differences are counts that are on their way.
+            # Most differences are counts on their way.
             if not last:
                 yield Pause(quorum.clock.now() + quorum.retry.pause_ns(1, quorum.random()))
         else:
@@ -138,7 +138,6 @@ class Counts:
             self._quorum.queues.watches.notify(self._keys[1])
 
     def _settled(self, answers: list[int]) -> bool:
-        """Record how many counts are missing if the answers agree; return whether they do."""
         if scripts.OPEN in answers:
             self.left = 0
         elif min(answers) == max(answers):

@@ -73,7 +73,7 @@ def broke(ballot: Ballot) -> bool:
 
 
 def may_heal(ballot: Ballot) -> bool:
-    """Return whether waiting may bring a quorum; it does not help against missing rights or wrong passwords."""
+    """Return whether waiting may bring a quorum: not against missing rights or wrong passwords."""
     causes = (ballot.causes or {}).values()
     refusals = [cause for cause in causes if isinstance(cause, (AuthenticationError, NoPermissionError))]
     return ballot.size - len(refusals) >= ballot.quorum
@@ -162,7 +162,6 @@ def why_invalid(quorum: Quorum, hold: Hold, upkeep: Any) -> Loss:
 def no_quorum(
     what: str, quorum: Quorum, hold: Hold, ballot: Ballot, waited_ns: int, elapsed_ns: int = 0
 ) -> QuorumUnavailable:
-    """Return the error for a ballot without a verdict, for which the caller waited `waited_ns`."""
     silent = 0
     if not ballot.decided:
         named = [index for index in ballot.silent if ballot.causes is None or index not in ballot.causes]
@@ -200,7 +199,7 @@ def _retry_after(quorum: Quorum, causes: dict[str, BaseException]) -> float:
 
 
 def was_released(quorum: Quorum, hold: Hold) -> bool:
-    """Return whether the closed client has ended the lease before it ran out."""
+    """Return whether the closed client ended the lease before it ran out."""
     return 0 < quorum.released_ns <= hold.lease.deadline_ns
 
 

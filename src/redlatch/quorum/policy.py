@@ -228,7 +228,7 @@ class Outage:
     def __init__(self, since_ns: int, error: QuorumUnavailable) -> None:
         self.since_ns = since_ns
         self.error = error
-        # The start of the last attempts of the last two acquires that gave up.
+        # When the last two acquires that gave up began their last attempts.
         self._gave_up_ns = self._gave_up_before_ns = 0
 
     def give_up(self, started_ns: int) -> None:
@@ -236,11 +236,8 @@ class Outage:
         self._gave_up_ns = started_ns
 
     def rides_until_ns(self, patience_ns: int, began_ns: int, until_ns: int) -> int:
-        """Return until when an acquire rides the outage out; 0 if it gives up at once.
-
-        Args:
-            began_ns: when the acquire began. Time before that does not count.
-            until_ns: the end of its timeout; 0 for a single attempt.
+        """Return until when an acquire rides the outage out; 0 if it gives up at once. A single attempt has `until_ns`
+        0.
         """
         if not patience_ns:
             return 0
@@ -250,7 +247,7 @@ class Outage:
         """Return whether an acquire that has waited behind others gives up without an attempt of its own.
 
         With patience, it has ridden the outage out while it waited. Without, two heads before it have begun their last
-        attempts since this acquire began, and have found no quorum.
+        attempts since it began, and have found no quorum.
         """
         if patience_ns:
             return now_ns >= self.rides_until_ns(patience_ns, began_ns, until_ns)

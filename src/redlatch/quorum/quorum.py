@@ -146,7 +146,6 @@ class Quorum:
         return ttl_ms * 1_000_000 - drift_ns(ttl_ms, self.drift_factor)
 
     def ttl_ms_for(self, validity_ns: int) -> int:
-        """Return the ttl that gives this validity, rounded down; 0 if there is none."""
         return max(0, int((validity_ns + 2_000_000) / (1 - self.drift_factor)) // 1_000_000)
 
     def wait_ns(self, ttl_ms: int) -> int:

@@ -102,7 +102,6 @@ class Releasing(Call):
         return True
 
     def _ended(self) -> bool:
-        """Leave the queue after the votes; return False if the release must be sent again."""
         self._quorum.queues.leave(self._hold, self._started_ns, False)
         return self._judge()
 

@@ -29,7 +29,7 @@ class Upkeep:
     Args:
         lock: the lock object, whose `_mark_lost` and `_report_loss` are called for a loss. It is not kept alive.
         renews: whether the lock is renewed whenever a third of its ttl is over, for `max_hold_ns` at most.
-        on_lost: called with the lock and the reason of its loss; None means the `on_lost` of the client.
+        on_lost: None means the `on_lost` of the client.
         cancels: whether the loss cancels the body of the ``async with``, through `scope`.
         asked: whether the user asked for the report of a loss. Then the key is watched (see `key_watch`).
 
@@ -122,7 +122,7 @@ class Upkeep:
             return term.gone
         if term.stalled_ns:
             return stalled(term.stalled_ns / SECOND)
-        # This is more than the drift of the last renewal.
+        # More than the drift of the last renewal.
         drift_ns = self.ttl_ms * MILLISECOND // 20
         if self.renews and self.max_hold_ns is not None and now_ns >= term.began_ns + self.max_hold_ns - drift_ns:
             return held_longest(self.max_hold_ns / SECOND)
@@ -135,11 +135,10 @@ class Term:
     The first step of a release takes the hold out of HELD, and from then on the term is not live. So a release that was
     refused or never began ends no upkeep.
 
-    After its first step, only the thread that calls `UpkeepSchedule.due` changes a term.
+    Only the thread that calls `UpkeepSchedule.due` changes a term once it has begun.
 
     Attributes:
         doubted: whether a vote for the lease is in doubt. It is then verified: extended by the time that is left.
-        failure: why the last renewal failed; None if it did not.
         gone: the reason if the masters have said that the lease is gone.
         number: the number of the entry in the heap that counts. Other entries are stale.
         renewing: whether a renewal is under way. It asked for the right ttl when it began, so no second one waits.
@@ -181,7 +180,6 @@ class Term:
         return self.upkeep.renews and not self.stalled_ns
 
     def usual_ns(self) -> int:
-        """Return when the next renewal is due: a third of the ttl after the last one, or when the lease runs out."""
         deadline_ns = self.hold.deadline_ns
         return deadline_ns - self.upkeep.ttl_ms * MILLISECOND * 2 // 3 if self.renews else deadline_ns
 
@@ -196,7 +194,6 @@ class Term:
         self.due_ns = due_ns if self.watch is None else min(due_ns, self.watch.look_ns())
 
     def lose(self, reason: Loss, now_ns: int) -> None:
-        """End the lease, because a quorum does not have it any more."""
         lease = self.hold.lease
         if lease.token is self.token:
             self.gone = reason
@@ -204,11 +201,10 @@ class Term:
             self.hold.lose_what_it_holds_since(lease.since_ns, now_ns)
 
     def soon_ns(self, random: float) -> int:
-        """Return after which time to retry a renewal: soon, but not at the same time for all locks."""
         return int(min(self.upkeep.ttl_ms * MILLISECOND // 3, SECOND) * (0.1 + 0.1 * random))
 
     def is_due(self, quorum: Quorum, now_ns: int) -> bool:
-        """Return whether to renew or verify the lease now. Plan when to look again in any case."""
+        """Return whether to renew or verify the lease now; plan when to look again in any case."""
         if self.renewing:
             # Its end plans the next renewal. A loss is reported in time even if it hangs.
             self.plan(self.hold.deadline_ns)

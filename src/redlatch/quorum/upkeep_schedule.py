@@ -32,9 +32,8 @@ Loss = tuple[Any, Term, str]
 class UpkeepSchedule:
     """The locks of one client that have an upkeep, by the time at which something is due.
 
-    Leases that are in doubt (`Doubts`) are verified at once. Any thread may add to the two queues; only the one that
-    attends takes from them and changes the terms and the heap. Each method may be interrupted: the next call of `due`
-    does what was left.
+    Any thread may add to the two queues; only the one that attends takes from them and changes the terms and the heap.
+    Each method may be interrupted: the next call of `due` does what was left.
 
     Attributes:
         lost: the losses that are to be reported. The events of the locks are set already.
@@ -86,7 +85,7 @@ class UpkeepSchedule:
         return not any([term.cared_for() for term in terms])
 
     def due(self, now_ns: int) -> list[Term]:
-        """Process the due entries: return the terms to renew now, and add the locks that were lost to `lost`."""
+        """Return the terms to renew now, and add the locks that were lost to `lost`."""
         self._take_all(now_ns)
         if self._heartbeat_ns:
             self._end_stalled(now_ns)
@@ -128,7 +127,6 @@ class UpkeepSchedule:
         return due
 
     def _end_stalled(self, now_ns: int) -> None:
-        """Stop renewing the leases that were not checked for longer than the heartbeat."""
         looked_ns, self._looked_ns = self._looked_ns, now_ns
         if now_ns - looked_ns <= self._heartbeat_ns:
             return
@@ -148,7 +146,6 @@ class UpkeepSchedule:
             )
 
     def _take_all(self, now_ns: int) -> None:
-        """Process what other threads have left."""
         while self._ended:
             self._conclude(*self._ended[0], now_ns)
             self._ended.popleft()
@@ -175,7 +172,7 @@ class UpkeepSchedule:
     def _conclude(
         self, renewed: list[Term], errors: dict[int, LockError], failure: LockError | None, now_ns: int
     ) -> None:
-        """Process the results of renewals. A lock that was found lost is due at once: its lease is over."""
+        """Process the results of renewals. A lock that was found lost is due at once."""
         for place, term in enumerate(renewed):
             term.renewing = False
             error = errors.get(place, failure)

@@ -73,17 +73,17 @@ class Kind:
         return None
 
     def begin(self, quorum: Quorum, hold: Any, caller: Any) -> None:
-        """Begin an acquire for the thread or task `caller`; raise if it must not wait."""
+        """Begin an acquire of a thread or task; raise if it must not wait."""
 
     def lease(self, quorum: Quorum, key: bytes, since_ns: int, deadline_ns: int) -> Lease:
         return new_lease(quorum.tokens.take(since_ns), since_ns, deadline_ns)
 
     def ahead(self) -> Ballot | None:
-        """Return the ballot that is sent before the next attempt, if any."""
+        """Return a ballot to send before the next attempt."""
         return None
 
     def behind(self) -> Ballot | None:
-        """Return the ballot that is sent directly after the next attempt, if any."""
+        """Return a ballot to send directly after the next attempt."""
         return None
 
     def second_round(self, quorum: Quorum, hold: Any, ballot: Ballot) -> Ballot | None:
@@ -145,5 +145,5 @@ class Kind:
         return AskHolder(key, self.numbers)
 
     def blocker(self, key: bytes) -> Command | None:
-        """Ask which single holder keeps others from acquiring; None if there is no such holder."""
+        """Ask which single holder keeps others from acquiring."""
         return self.holder(key)

@@ -27,7 +27,7 @@ BACKSTOP_NS = SECOND
 BACK_OFFS = 2
 
 # In a drop-in, a waiter that joins the queue as its first asks about the holder's key after this time; most hand-offs
-# take less. `WaitQueues.expire` wakes a waiter that becomes the first later.
+# take less. `WaitQueues.expire` wakes one that becomes the first later.
 FIRST_LOOK_NS = 5 * MILLISECOND
 
 
@@ -72,10 +72,7 @@ def _raise_if_known(quorum: Quorum, hold: Hold, began_ns: int, until_ns: int) ->
 
 
 def _wait_in_queue(quorum: Quorum, hold: Hold, ttl_ms: int, until_ns: int) -> Generator[Effect, None, bool]:
-    """Wait until the hold has a lease, is the head, or its time is over; return whether others get a chance first.
-
-    The order of the checks and steps loses no lease.
-    """
+    """Wait; return whether others get a chance first. The order of the checks and steps loses no lease."""
     entry: QueueEntry
     while True:
         now = quorum.clock.now()
@@ -93,7 +90,7 @@ def _wait_in_queue(quorum: Quorum, hold: Hold, ttl_ms: int, until_ns: int) -> Ge
             if not entry.take_lease():
                 if quorum.queues.heads.get(hold.key) is hold:
                     quorum.queues.drop(entry)
-                    # A lease came together with the head, after the check above. The masters are asked again.
+                    # A lease came together with the head, after the check.
                     if entry.take_lease():
                         yield from _give_back(quorum, hold)
                     return entry.backs_off
@@ -225,7 +222,7 @@ def wait_for_change(
 ) -> Generator[Effect, None, bool]:
     """Wait until a quorum of masters says that the key is gone, until its ttl should be over, or for a while.
 
-    Return whether there was anything to wait for. `pauses` counts how many times in a row there was not.
+    Return whether there was anything to wait for; `pauses` counts how many times in a row there was not.
     """
     now = quorum.clock.now()
     look = new_watch(quorum, Look(key), min(now + wait_ns, until_ns))
@@ -269,7 +266,7 @@ def wait_for_pushes(
 def watch_pushes(quorum: Quorum, look: Watch, now_ns: int, left_ns: int, until_ns: int, pauses: int = -1) -> None:
     """Make a look wait for pushes until the masters should have sent them, or for `BACKSTOP_NS` at most.
 
-    If they may push nothing, `pauses` is not -1, and the wait is as short as the pause after so many pauses.
+    If `pauses` is not -1, they may push nothing, and the wait is as short as that pause.
     """
     jitter = quorum.retry.pause_ns(0, quorum.random())
     longest_ns = BACKSTOP_NS - jitter if pauses < 0 else quorum.retry.pause_ns(pauses, quorum.random())

@@ -49,8 +49,6 @@ class QueueEntry:
     """One place in a queue.
 
     Attributes:
-        decided: whether the entry was called.
-        waiter: the object that the driver wakes when the entry is called.
         lease: the lease that `giver` handed off with the call; None if the masters must be asked.
         backs_off: whether other processes get a chance first.
         looks: whether the waiter watches the holder's key while it is the first in the queue.
@@ -104,7 +102,6 @@ class WaitQueue:
         self.moved_ns = now_ns
 
     def turn_ns(self) -> int:
-        """Return after which time a new waiter has its turn; 0 if the pace is not known yet."""
         return self.pace_ns * (len(self.entries) + 1)
 
 
@@ -133,7 +130,6 @@ class WaitQueues:
     # --- one queue ---------------------------------------------------------------------------------
 
     def become_head(self, hold: Hold, now_ns: int) -> bool:
-        """Make a hold the head unless a busy hold is; return whether the hold is the head now."""
         while True:
             head = self.heads.setdefault(hold.key, hold)
             if head is hold:
@@ -166,7 +162,6 @@ class WaitQueues:
         return True
 
     def _sweep(self, now_ns: int) -> None:
-        """Remove heads whose locks were never released and have run out."""
         for key, head in list(self.heads.items()):
             if not self._keeps_waiting(head, now_ns) and key not in self.by_key:
                 self._step_aside(head, now_ns)
@@ -175,7 +170,7 @@ class WaitQueues:
         self._most = MOST_HEADS + 2 * len(self.heads)
 
     def join(self, quorum: Quorum, entry: QueueEntry, now_ns: int) -> None:
-        """Append an entry to its queue, or raise LockBusy. If this is interrupted, the caller calls `step_out`."""
+        """Append an entry, or raise LockBusy. If this is interrupted, the caller calls `step_out`."""
         hold, give_up_ns = entry.hold, entry.until_ns
         while True:
             queue = self.by_key.get(hold.key)
@@ -212,7 +207,7 @@ class WaitQueues:
             self._dissolve(entry.hold.key, queue)
 
     def hand_off(self, quorum: Quorum, hold: Hold, now_ns: int) -> bool:
-        """Hand the lease of a hold that is being released to the next waiter; return whether a waiter took it."""
+        """Hand the lease of a hold that is being released to the next waiter; return whether one took it."""
         queue = self.by_key.get(hold.key)
         entry = None if queue is None else _successor(queue, quorum, hold, now_ns)
         if queue is None or entry is None:
@@ -262,7 +257,6 @@ class WaitQueues:
         return kept
 
     def leave(self, hold: Hold, now_ns: int, backs_off: bool) -> None:
-        """Make the next waiter the head, and call it and all watches of the key."""
         key = hold.key
         self.watches.notify(key)
         if self.heads.get(key) is not hold:
@@ -337,7 +331,7 @@ class WaitQueues:
             if entry.watch is not None:
                 self.watches.call(entry.watch)
             _discard(queue, entry)
-            # If the waiter left meanwhile without calling the next one, call the next one.
+            # The waiter may have left without calling the next one.
             if not entry.left or self.heads.get(entry.hold.key) is not entry.hold:
                 return True
 

@@ -120,7 +120,7 @@ class Watches:
                 self.call(watch)
 
     def notify_all(self) -> None:
-        """Call all watches, because a connection broke and pushes may be lost."""
+        # A connection broke, and pushes of its master may be lost.
         for key in list(self.by_key):
             self.notify(key)
 
