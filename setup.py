@@ -21,7 +21,6 @@ FLAGS = os.environ.get("REDLATCH_CFLAGS", "").split()
 TEXTS = (
     "votes.ballot",
     "votes.commands",
-    "votes.durations",
     "votes.key",
     "votes.units",
     "quorum.acquire",
@@ -88,7 +87,7 @@ OF_CLASSES_BY_NAME = {
 FAST = {
     "votes.ballot",
     "votes.commands",
-    "votes.durations",
+    "votes.units",
     "votes.payloads",
     "votes.key",
     "locks.core",

@@ -8,7 +8,7 @@ from support.faces import await_true
 
 from redlatch import Client, LockLost, impl
 from redlatch.guard.marker import MARKER
-from redlatch.testing import cleaning, clear, masters
+from redlatch.testing import clear, embedded, masters
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -34,6 +34,6 @@ def test_a_client_goes_on_at_once_and_nothing_is_left(
 
 def test_more_keys_than_one_command_removes() -> None:
     with masters(1) as [url], redis.Redis.from_url(url) as server:
-        server.mset({f"key-{number}": number for number in range(3 * cleaning.TOGETHER // 2)})
+        server.mset({f"key-{number}": number for number in range(3 * embedded.TOGETHER // 2)})
         clear([url])
         await_true(lambda: server.dbsize() == 0)

@@ -28,7 +28,7 @@ from redlatch import (
     NotOwned,
     impl,
 )
-from redlatch.drivers.held_locks import HeldLocks
+from redlatch.drivers.lifetime import HeldLocks
 
 # Far longer than a test: a lock that is free before its end was released.
 TTL = 60.0

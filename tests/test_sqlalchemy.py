@@ -305,7 +305,7 @@ def test_a_connection_that_dies_in_commit_leaves_the_lock_to_its_ttl(
         assert app.held(name)
         assert len(app.reports) == 1
         assert app.reports[0].startswith("the commit is in doubt (")
-        # It is not renewed any more (tests/transactions/test_held.py waits for its end), and others cannot have it.
+        # It is not renewed any more (tests/test_transactions.py waits for its end), and others cannot have it.
         assert lock._upkeep.term is None
         assert not app.other.lock(name).acquire(blocking=False)
         assert 0 < app.master.pttl(name) <= 10_000

@@ -1,4 +1,4 @@
-"""The face for asyncio: `AsyncClient` and `AsyncLock`."""
+"""The face for asyncio."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .holder import Holder
 from .locks.batch import Batch, resend_release
 from .locks.connecting import ALL, check_connected
 from .locks.decorate import AnyFunction, async_locking
-from .locks.driver import TaskDriver
 from .locks.factory import BaseClient
+from .locks.lock import TaskDriver
 from .locks.owner import running_task
 from .locks.rate_limit import BaseRateLimit
 from .locks.readwrite import RWLock
@@ -56,8 +56,7 @@ class AsyncLock(TaskLock):
             NotOwned: the lock is not held.
             LockLost: the validity was over before a quorum extended the lock, or a quorum has forgotten it.
             QuorumUnavailable: too many masters failed. The earlier of the old and the new deadline counts.
-            ConfigurationError, TypeError: the ttl is invalid.
-            ClientUnusable: the client is closed, or belongs to another process or event loop.
+            ConfigurationError, TypeError, ClientUnusable: as for `acquire`.
         """
         try:
             await self._shared.run(self._extending(ttl))
@@ -65,7 +64,7 @@ class AsyncLock(TaskLock):
             try:
                 self._go_on()
             except BaseException:
-                # An interrupt, which must not make the report of a loss late.
+                # An interrupt must not make the report of a loss late.
                 self._go_on()
                 raise
 
@@ -74,8 +73,8 @@ class AsyncLock(TaskLock):
         """An event that is set when the lock is lost.
 
         That is when its key is gone on a majority of masters, or when its deadline passes. From the first use on, the
-        client watches the key. If the masters push no changes, the loss is found at the next renewal, or at the
-        deadline. Each CPU-bound thread can delay the event by 5 ms or more; `check` is never late. After each loss
+        client watches the key; if the masters push no changes, the loss is found at the next renewal, or at the
+        deadline. CPU-bound threads can delay the event by 5 ms or more each; `check` is never late. After each loss
         there is a new event.
         """
         return self._loss_event(asyncio.Event)  # type: ignore[no-any-return]
@@ -87,8 +86,7 @@ class AsyncLock(TaskLock):
             Whether a quorum of masters says that the lock is held; for a semaphore, that all permits are taken.
 
         Raises:
-            QuorumUnavailable: too many masters failed.
-            ClientUnusable: the client is closed, or belongs to another process or event loop.
+            QuorumUnavailable, ClientUnusable: as for `acquire`.
         """
         shared = self._shared
         return bool(await shared.run(shared.quorum.locked(self._hold, self._ttl_ms)))
@@ -100,8 +98,7 @@ class AsyncLock(TaskLock):
             Whether its validity is not over and a quorum of masters has its token.
 
         Raises:
-            QuorumUnavailable: too many masters failed.
-            ClientUnusable: the client is closed, or belongs to another process or event loop.
+            QuorumUnavailable, ClientUnusable: as for `acquire`.
         """
         shared = self._shared
         return bool(await shared.run(shared.quorum.owned(self._hold, self._ttl_ms)))
@@ -113,9 +110,8 @@ class AsyncLock(TaskLock):
             The holder that a quorum of masters names, or None if there is none.
 
         Raises:
-            QuorumUnavailable: too many masters failed.
             ConfigurationError: the lock may have several holders: it is a reader's, or a semaphore's.
-            ClientUnusable: the client is closed, or belongs to another process or event loop.
+            QuorumUnavailable, ClientUnusable: as for `acquire`.
         """
         shared = self._shared
         return self._holder_of(await shared.run(shared.quorum.holder(self._hold, self._ttl_ms)))
@@ -124,7 +120,7 @@ class AsyncLock(TaskLock):
         """Make a condition of this lock: a holder waits in it until another holder, in any process, calls it.
 
         Args:
-            name: the name of the condition, if the lock has several. Default: the one without a name.
+            name: the name of the condition, if the lock has several.
 
         Raises:
             ConfigurationError: several holders may have this lock at a time.
@@ -147,17 +143,13 @@ class AsyncRateLimit(BaseRateLimit):
         """Acquire a permit. It is taken for the period, and never released.
 
         Args:
-            blocking: False makes one attempt.
-            timeout: how long to wait, in seconds. None takes the timeout of the rate limit; if that is None, no limit.
+            blocking, timeout: as for `AsyncLock.acquire`.
 
         Returns:
             Whether there was a permit. At most `limit` calls return True in any window of the period.
 
         Raises:
-            LockBusy: `max_waiters` of this client wait already; or, with `refuse_late`, the timeout ends too early.
-            QuorumUnavailable: too many masters failed; `causes` has the error of each.
-            ConfigurationError, TypeError: an argument is invalid.
-            ClientUnusable: the client is closed, or belongs to another process or event loop.
+            LockBusy, QuorumUnavailable, ConfigurationError, TypeError, ClientUnusable: as for `AsyncLock.acquire`.
         """
         won, _ = await self._acquire(self._until_ns(blocking, timeout))
         return won
@@ -191,43 +183,40 @@ class AsyncClient(BaseClient):
             servers, or redis-py clients, whose settings are used. One string may have several URLs, with commas or
             spaces between them. One master makes a single-server lock.
         ttl: how long a lock lives unless it is extended, in seconds. Default 10.
-        timeout: how long ``async with`` and `AsyncLock.acquire` wait for a lock, in seconds, if the lock has no timeout
-            of its own. Default: no limit.
-        patience: how long an acquire goes on trying while no quorum of masters votes, within its timeout, in seconds.
-            Then it raises `QuorumUnavailable`. A single attempt has no patience. Default 0: it raises at once.
+        timeout: how long ``async with`` and `AsyncLock.acquire` wait for a lock without a timeout of its own, in
+            seconds. Default: no limit.
+        patience: how long an acquire keeps trying while no quorum of masters votes, within its timeout, in seconds,
+            before it raises `QuorumUnavailable`. A single attempt has no patience. Default 0.
         prefix: the text before each name in its key. Default none.
         drift_factor: the share of the ttl by which clocks may differ in rate. 2 ms are added. Default 0.01.
         attempt_timeout: how long one round waits for silent masters, in seconds. Default 5 % of the ttl, at least 0.1
             and at most 1.
         retry: the back-off between attempts. Default `Retry()`.
         wait_release: whether the end of ``async with`` waits for the answer to the release. Default True.
-        on_lost: called with the lock and the reason, in the event loop, when a lock is lost: its key is gone on a
-            majority of masters, its validity is over, or the answers to a release without waiting say that it was lost
-            before. It may be a coroutine function, which the loop awaits in a task of its own. Default: a warning in
-            the log, for locks with `auto_renew`, for locks whose `lost` was used, and for releases without waiting.
+        on_lost: called with the lock and the reason, in the event loop, when a lock is lost. It may be a coroutine
+            function, which the loop awaits in a task of its own. Default: a warning in the log, for locks with
+            `auto_renew`, for locks whose `lost` was used, and for releases without waiting.
         wakeups: "auto" makes the masters push the release of a lock that a waiter waits for (CLIENT TRACKING), if they
             can. "poll" tries again after the pauses of `retry`. Default "auto".
         handoff: for how long a lease may pass from one waiter of this client to the next without a command to the
-            masters. Then other processes get a chance first. Default `Handoff()`: 0.1 s.
+            masters, before other processes get a chance. Default `Handoff()`: 0.1 s.
         max_waiters: how many waiters of this client may queue for one name. One more raises `LockBusy`. Default no
             limit.
         refuse_late: whether `acquire` raises `LockBusy` at once if, at the current speed of the queue, its timeout
             would end before its turn. Default False.
-        guard: the settings that keep out a master that may have forgotten locks or whose clock has jumped, with the
-            longest ttl of any lock. All clients of these masters and this prefix must give the same guard. None lets
-            every master vote. Default `Guard()`: 60 s.
-        next: the masters that will replace these, if a handover (`redlatch masters move`) is planned. The client goes
-            over to them when it has ended. Default none.
+        guard: keeps out a master that may have forgotten locks or whose clock has jumped, and limits the ttl. All
+            clients of these masters and this prefix must give the same. None lets every master vote. Default `Guard()`:
+            60 s.
+        next: the masters to go over to, if a handover (`redlatch masters move`) is planned. Default none.
         owner: whose locks these are, as `AsyncLock.holder` shows it to others: at most 64 bytes that can be printed.
             None takes the host and the process, as "host:pid"; "" is none, and shortens the tokens. Default None.
-        scripts: "lua" releases, extends and checks locks by scripts, and refuses a master that forbids them. "watch"
-            uses transactions (WATCH, MULTI, EXEC), which take two round trips and need no right to scripts; it has
-            no fair locks, semaphores, rate limits, read-write locks, conditions and latches. "auto" uses transactions
-            on those masters that refuse scripts, and scripts on the others. Default "auto".
+        scripts: "lua" uses scripts, and refuses a master that forbids them. "watch" uses transactions (WATCH, MULTI,
+            EXEC), which take two round trips and need no right to scripts; it has no fair locks, semaphores, rate
+            limits, read-write locks, conditions and latches. "auto" uses transactions on those masters that refuse
+            scripts, and scripts on the others. Default "auto".
         heartbeat: ends the renewal of held locks after this client could not run for that many seconds: the process was
-            stopped, an extension kept the GIL, or a call blocked the event loop. Then the locks run out. This matters
-            for locks with a longer ttl only, and a deadlock of your own code goes unnoticed: see `max_hold`. At least
-            0.001. Default: no limit.
+            stopped, an extension kept the GIL, or a call blocked the event loop. It does not notice a deadlock of your
+            own code: see `max_hold`. At least 0.001. Default: no limit.
 
     Raises:
         ConfigurationError, TypeError: an argument is invalid; the message names it.
@@ -253,8 +242,7 @@ class AsyncClient(BaseClient):
             max_hold: for how long the lock is renewed, in seconds. Default: no limit.
             fence: whether each holder gets a number, higher than those of all holders before, for the resource
                 to compare (`AsyncLock.fence`). Default False.
-            fair: whether the waiters of all processes are served in the order in which they came, as for `fair_lock`.
-                Default False.
+            fair: whether the waiters of all processes are served in the order in which they came. Default False.
             on_lost: called with the lock and the reason, in the event loop, when the lock is lost. It may be a
                 coroutine function. Default: the `on_lost` of the client.
             cancel_on_loss: whether a loss of the lock cancels the body of the ``async with``, which then raises
@@ -283,13 +271,7 @@ class AsyncClient(BaseClient):
     def rlock(self, name: str | bytes, ttl: float | None = None, **options: Unpack[AsyncPlainOptions]) -> AsyncRLock:
         """Make a re-entrant lock: the task that holds it may acquire it again, and must release it as often.
 
-        Args:
-            name: the name to lock.
-            ttl: the time to live, in seconds. None takes the ttl of the client.
-            options: as for `lock`.
-
-        Raises:
-            ConfigurationError, TypeError: an argument is invalid; the message names it.
+        Arguments and errors are those of `lock`.
         """
         return AsyncRLock(partial(self._new, AsyncLock, name, ttl, options))
 
@@ -297,13 +279,7 @@ class AsyncClient(BaseClient):
     def fair_lock(self, name: str | bytes, ttl: float | None = None, **options: Unpack[AsyncLockOptions]) -> AsyncLock:
         """Make a lock that serves the waiters of all processes in the order in which they came.
 
-        Args:
-            name: the name to lock.
-            ttl: the time to live, in seconds. None takes the ttl of the client.
-            options: as for `lock`, except `fence` and `fair`.
-
-        Raises:
-            ConfigurationError, TypeError: an argument is invalid; the message names it.
+        Arguments and errors are those of `lock`, without `fence` and `fair`.
         """
         return self._new(AsyncLock, name, ttl, dict(options, fair=True))
 
@@ -313,17 +289,10 @@ class AsyncClient(BaseClient):
     ) -> RWLock[AsyncLock]:
         """Make a lock for many readers or one writer; `read()` and `write()` make a lock for each holder.
 
-        A waiting writer keeps new readers out. A task may read again inside its own read, even while a writer
-        waits. It cannot write inside its own read, nor read or write inside its own write: it would wait for itself, so
-        this raises AlreadyHeld. These rules apply to locks made by the same object that is returned here.
+        A waiting writer keeps new readers out. `RWLock.read` and `RWLock.write` say what a holder may do again inside
+        its own read or write.
 
-        Args:
-            name: the name to lock.
-            ttl: the time to live, in seconds. None takes the ttl of the client.
-            options: as for `lock`, except `fence` and `fair`.
-
-        Raises:
-            ConfigurationError, TypeError: an argument is invalid; the message names it.
+        Arguments and errors are those of `lock`, without `fence` and `fair`.
         """
         self._need_scripts()
         return RWLock(partial(self._new, AsyncLock, name, ttl, options), self._kind_of, running_task)
@@ -335,13 +304,11 @@ class AsyncClient(BaseClient):
         """Make a semaphore: a lock with several permits, one for each holder. One object is one holder.
 
         Args:
-            name: the name to lock.
             permits: the number of permits, 1 to 1,000,000. All users of the name must give the same number.
-            ttl: the time to live, in seconds. None takes the ttl of the client.
-            options: as for `lock`, except `fence` and `fair`.
+            name, ttl, options: as for `lock`, except `fence` and `fair`.
 
         Raises:
-            ConfigurationError, TypeError: an argument is invalid; the message names it.
+            ConfigurationError, TypeError: an argument is invalid.
         """
         check_count("permits", permits, 1_000_000)
         make = partial(self._kind_of[SEMAPHORE], permits=permits)
@@ -362,11 +329,10 @@ class AsyncClient(BaseClient):
             name: the name of the rate limit, 1 to 512 bytes. A lock may have the same name.
             limit: the number of permits, 1 to 1,000,000. All users of the name must give the same number.
             period: how long a permit is taken, in seconds: 0.01 to the `max_ttl` of the guard.
-            timeout: how long ``async with`` and `AsyncRateLimit.acquire` wait, in seconds, as for `lock`.
-            group: as for `lock`.
+            timeout, group: as for `lock`.
 
         Raises:
-            ConfigurationError, TypeError: an argument is invalid; the message names it.
+            ConfigurationError, TypeError: an argument is invalid.
         """
         make = partial(self._new, AsyncLock, name, None, {"timeout": timeout, "group": group}, RATE_LIMIT)
         return AsyncRateLimit(self._shared, make, self._kind_of[RATE_LIMIT], limit, period)
@@ -381,7 +347,7 @@ class AsyncClient(BaseClient):
                 None takes 60, or the `max_ttl` of the guard if that is less.
 
         Raises:
-            ConfigurationError, TypeError: an argument is invalid; the message names it.
+            ConfigurationError, TypeError: an argument is invalid.
         """
         return AsyncLatch(self._shared, self._latch_hold(name), count, self._latch_ttl(ttl))
 
@@ -399,12 +365,10 @@ class AsyncClient(BaseClient):
 
         Args:
             names: one name or more, each as for `lock`. A name that comes twice counts once.
-            ttl: the time to live, in seconds. None takes the ttl of the client.
-            timeout: how long ``async with`` and `AsyncMultiLock.acquire` wait, in seconds, as for `lock`.
-            group: as for `lock`.
+            ttl, timeout, group: as for `lock`.
 
         Raises:
-            ConfigurationError, TypeError: an argument is invalid; the message names it.
+            ConfigurationError, TypeError: an argument is invalid.
         """
         locks = self._locks_on(AsyncLock, distinct(names), ttl, group)
         return AsyncMultiLock(self._shared, locks, self._timeout_of(timeout))
@@ -415,16 +379,15 @@ class AsyncClient(BaseClient):
     ) -> Callable[[AnyFunction], AnyFunction]:
         """Make a decorator: the coroutine function runs while it holds a lock.
 
-        The body of a generator, for example, runs only after its function has returned, and would run without the lock.
-        Such a function raises TypeError when it is decorated or when it returns, before any of its body runs.
+        A generator, for example, would run its body without the lock, after its function has returned. Such a function
+        raises TypeError when it is decorated or when it returns, before any of its body runs.
 
         Args:
             template: the name of the lock, with arguments of the function in braces: "report:{day}".
-            ttl: the time to live, in seconds. None takes the ttl of the client.
-            options: as for `lock`.
+            ttl, options: as for `lock`.
 
         Raises:
-            ConfigurationError, TypeError: an argument is invalid; the message names it.
+            ConfigurationError, TypeError: an argument is invalid.
         """
         return async_locking(partial(self._new, AsyncLock), template, ttl, options)
 
@@ -444,7 +407,7 @@ class AsyncClient(BaseClient):
             limit, period, timeout, group: as for `rate_limit`.
 
         Raises:
-            ConfigurationError, TypeError: an argument is invalid; the message names it.
+            ConfigurationError, TypeError: an argument is invalid.
         """
 
         def make(name: str, *_: object) -> AsyncRateLimit:
@@ -459,8 +422,7 @@ class AsyncClient(BaseClient):
 
         Args:
             names: any number of names, each as for `lock`.
-            ttl: the time to live, in seconds. None takes the ttl of the client.
-            group: as for `lock`.
+            ttl, group: as for `lock`.
 
         Returns:
             For each name, in order, a lock that is held; or None if another holder has it, or the name came before.
@@ -468,7 +430,7 @@ class AsyncClient(BaseClient):
         Raises:
             QuorumUnavailable: too many masters failed. Then no lock is held.
             ConfigurationError, TypeError: an argument is invalid. Nothing was sent.
-            ClientUnusable: the client is closed, or belongs to another process or event loop.
+            ClientUnusable: as for `AsyncLock.acquire`.
         """
         batch = Batch(self._shared, self._locks_on(AsyncLock, names, ttl, group))
         try:
@@ -494,10 +456,9 @@ class AsyncClient(BaseClient):
             For each lock, whether it was held until now. False if it was lost, was not held, or is None.
 
         Raises:
-            QuorumUnavailable: too many masters failed for some locks. These may be released again; the others are
-                released.
+            QuorumUnavailable: too many masters failed for some locks, which may be released again.
             TypeError: an element is not a lock of this client. Nothing was sent.
-            ClientUnusable: the client is closed, or belongs to another process or event loop.
+            ClientUnusable: as for `AsyncLock.acquire`.
         """
         batch: Batch[AsyncLock] | None = None
         drawn: list[AsyncLock | None] = []
@@ -518,18 +479,16 @@ class AsyncClient(BaseClient):
         """Let many locks live `ttl` seconds from now, in one round trip; a shorter `ttl` works as in `extend`.
 
         Args:
-            locks: locks of this client. None is skipped.
+            locks: as for `release_many`.
             ttl: the new time to live, in seconds. None takes the ttl of each lock.
 
         Returns:
             For each lock, whether it was extended. False if it is lost, was not held, or is None.
 
         Raises:
-            QuorumUnavailable: too many masters failed for some locks. For these, the earlier of the old and the new
-                deadline counts.
-            ConfigurationError, TypeError: the ttl is invalid, or an element is not a lock of this client. Nothing was
-                sent.
-            ClientUnusable: the client is closed, or belongs to another process or event loop.
+            QuorumUnavailable: as for `AsyncLock.extend`, for some of the locks.
+            ConfigurationError, TypeError: an argument is invalid. Nothing was sent.
+            ClientUnusable: as for `AsyncLock.acquire`.
         """
         batch = Batch(self._shared, locks)
         steps = batch.extending(ttl)
@@ -550,7 +509,7 @@ class AsyncClient(BaseClient):
             ConfigurationError: a master is a replica, or the list has the same server twice; or no quorum is possible
                 until a setting is changed, such as a password. The message has the cure.
             QuorumUnavailable: too few masters vote for `require`.
-            ClientUnusable: the client is closed, or belongs to another process or event loop.
+            ClientUnusable: as for `AsyncLock.acquire`.
         """
         await self._driver.connect(require == ALL)
         check_connected(self._driver, self._quorum.size, require)
@@ -558,11 +517,11 @@ class AsyncClient(BaseClient):
     async def close(self, release: bool = False, timeout: float = 1.0) -> None:
         """Wait for releases under way, then close all connections. A later call changes nothing.
 
-        From now on every call raises `ClientClosed`, also one that waits for a lock.
+        From now on every call raises `ClientClosed`, even one that waits for a lock.
 
         Args:
             release: whether to release the locks of this client that are still held, of every kind. Before a release is
-                sent, `check` of its holder raises LockLost. `lost` is set, and `on_lost` is called. Default False: they
+                sent, `check` of its holder raises LockLost, `lost` is set, and `on_lost` is called. Default False: they
                 stay on the masters until their ttl is over.
             timeout: how long to wait for the answers to releases, in seconds. Default 1. Releases that a master has not
                 read by then may be lost; its keys stay until their ttl is over.

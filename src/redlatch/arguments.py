@@ -1,4 +1,4 @@
-"""Types of arguments of several commands. They reject invalid values as usage errors."""
+"""Types of arguments of several commands."""
 
 from __future__ import annotations
 
@@ -64,7 +64,6 @@ def max_ttl_option(least: float) -> Callable[..., Any]:
 
 
 def with_options(*options: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a decorator that gives a command these options and arguments, in the order of --help."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(options):

@@ -1,7 +1,6 @@
 """The command `redlatch`, and the list of its subcommands.
 
-No other module of the library imports this one: it needs the extra "cli". click is imported inside functions, so that
-`main` can report a missing package in one line.
+It needs the extra "cli". click is imported inside functions, so that `main` can report a missing package in one line.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ COMMANDS = {
 
 HINT = "pip install 'redlatch[cli,embedded]'"
 
-# As shells report a program ended by Ctrl-C.
 INTERRUPTED = 130
 
 # EX_IOERR and EX_CONFIG of sysexits.h.
@@ -55,7 +53,7 @@ class _Output(io.FileIO):
 
 
 def build() -> click.Group:
-    """Return the group of all subcommands. Each module is imported when it is called, to start quickly."""
+    # Each module is imported when it is called, to start quickly.
     import click
 
     import redlatch
@@ -88,7 +86,7 @@ def build() -> click.Group:
 def main() -> None:
     """Run the command line. If it cannot start, or cannot write its output, exit with a line that gives the reason."""
     if sys.argv[1:2] == ["run"] and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        # Before `run` handles signals it holds nothing. A shell's loop ends only if a Ctrl-C kills its command.
+        # Before `run` handles signals it holds nothing, and a shell's loop ends only if a Ctrl-C kills its command.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     _prepare_output()
     try:
@@ -120,7 +118,7 @@ def _refuse_to_start(reason: str) -> None:
 
 
 def _prepare_output() -> None:
-    """Let a failed write raise `CannotWrite`, and print characters that the locale lacks as escapes."""
+    # A failed write raises `CannotWrite`, and characters that the locale lacks become escapes.
     out = sys.stdout
     if not isinstance(out, io.TextIOWrapper):
         return
@@ -134,7 +132,7 @@ def _prepare_output() -> None:
 
 
 def _end_without_output(error: CannotWrite) -> None:
-    """Exit with `CANNOT_WRITE`. A reader that has closed the pipe, such as `head`, needs no message."""
+    # A reader that has closed the pipe, such as `head`, needs no message.
     # Python tries to write the rest again when it exits.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if not isinstance(error.cause, BrokenPipeError):

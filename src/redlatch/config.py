@@ -1,6 +1,7 @@
 """Checks of arguments: ttls, timeouts and other times, types, and the names of several locks.
 
 Each raises TypeError for a value of a wrong type, and ConfigurationError for one that cannot work, such as NaN.
+`what` is the name of the argument, for errors.
 """
 
 from __future__ import annotations
@@ -14,16 +15,11 @@ from .errors import ConfigurationError
 MAX_TTL_MS = 100 * 365 * 86_400_000
 MAX_SECONDS = MAX_TTL_MS // 1000
 
-# What is needed for an argument that is on or off.
 SWITCH = "True or False"
 
 
 def ttl_ms_of(ttl: object, drift_factor: float, max_ttl_ms: int = MAX_TTL_MS) -> int:
-    """Return a ttl in whole milliseconds, the unit of the masters.
-
-    The ttl must be 1 ms to a hundred years and at most `max_ttl_ms`, and exceed its allowance for drift, which is the
-    fraction `drift_factor` of the ttl, and 2 ms.
-    """
+    """Return a ttl in whole milliseconds; the drift allowance must leave some validity."""
     if isinstance(ttl, bool) or not isinstance(ttl, (int, float)):
         raise TypeError(f"ttl: seconds as a number are needed, not {type(ttl).__name__}")
     # The first comparison also refuses NaN, infinities and huge integers, so that the second can compute with the ttl.
@@ -64,11 +60,7 @@ def closing_of(release: object, timeout: object) -> tuple[bool, int]:
 
 
 def seconds_of(what: str, value: object) -> float | None:
-    """Return a waiting time in seconds. None, or more than a hundred years, means no limit.
-
-    Args:
-        what: the name of the argument, for errors.
-    """
+    """Return a waiting time in seconds. None, or more than a hundred years, means no limit."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -80,7 +72,7 @@ def seconds_of(what: str, value: object) -> float | None:
 
 
 def attempt_ns_of(attempt_timeout: object) -> int | None:
-    """Return the time limit of an attempt in nanoseconds; None means that the ttl sets it."""
+    """Return the time limit of an attempt; None means that the ttl sets it."""
     if attempt_timeout is None:
         return None
     seconds = seconds_of("attempt_timeout", attempt_timeout)
@@ -90,7 +82,6 @@ def attempt_ns_of(attempt_timeout: object) -> int | None:
 
 
 def patience_ns_of(patience: object) -> int:
-    """Return how long an acquire retries after a lost quorum, in nanoseconds."""
     if patience is None:
         raise TypeError("patience: a number of seconds is needed, not None")
     seconds = seconds_of("patience", patience)
@@ -98,7 +89,7 @@ def patience_ns_of(patience: object) -> int:
 
 
 def heartbeat_ns_of(heartbeat: object) -> int:
-    """Return the time without running after which a client stops renewing, in nanoseconds; 0 sets no limit."""
+    """Return the time without running after which a client stops renewing; 0 sets no limit."""
     seconds = seconds_of("heartbeat", heartbeat)
     if seconds is not None and seconds < 0.001:
         raise ConfigurationError(f"heartbeat: seconds of at least 0.001, or None, are needed; got {heartbeat}")
@@ -106,13 +97,12 @@ def heartbeat_ns_of(heartbeat: object) -> int:
 
 
 def check_type(what: str, value: object, kinds: type | tuple[type, ...], needed: str) -> None:
-    """Refuse an argument of another type. True and False are no numbers."""
+    # True and False are no numbers.
     if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
         raise TypeError(f"{what}: {needed} is needed, not {type(value).__name__}")
 
 
 def check_count(what: str, count: int, most: int) -> None:
-    """Refuse an argument that is not a whole number from 1 to `most`."""
     check_type(what, count, int, "a whole number")
     if not 1 <= count <= most:
         raise ConfigurationError(f"{what}: 1 to {most:,} are needed; got {count}")
@@ -122,13 +112,7 @@ def several(what: str, given: object, drawn: list[Any] | None = None) -> list[An
     """Return the elements of an iterable as a list.
 
     Args:
-        what: the name of the argument, for errors.
-        given: the iterable.
-        drawn: the list to put the elements into; None makes a new list. After an interrupt it contains the elements
-            that were read until then.
-
-    Raises:
-        TypeError: the argument is not an iterable, or is one str or bytes.
+        drawn: the list to put the elements into. After an interrupt it contains those that were read until then.
     """
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         raise TypeError(f"{what}: an iterable of {what} is needed, not {type(given).__name__}")
@@ -138,15 +122,7 @@ def several(what: str, given: object, drawn: list[Any] | None = None) -> list[An
 
 
 def distinct(names: object) -> list[Any]:
-    """Return the names without duplicates, in the order in which every client asks for them.
-
-    Args:
-        names: an iterable of str or bytes.
-
-    Raises:
-        ConfigurationError: there are no names.
-        TypeError: the argument is one str or bytes, or not an iterable, or an element is neither str nor bytes.
-    """
+    """Return the names without duplicates, in the order in which every client asks for them."""
     listed = several("names", names)
     for name in listed:
         if not isinstance(name, (str, bytes)):

@@ -1,23 +1,7 @@
-"""A backend for dramatiq's rate limiters, on redlatch's semaphores and rate limits.
+"""A backend for dramatiq's rate limiters, on redlatch's semaphores and rate limits (docs/dramatiq.md).
 
-::
-
-    from dramatiq.rate_limits import ConcurrentRateLimiter
-    from redlatch import Client
-    from redlatch.dramatiq import RedlatchBackend
-
-    backend = RedlatchBackend(Client(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"]))
-    mutex = ConcurrentRateLimiter(backend, "distributed-mutex", limit=1)
-
-dramatiq's own backends keep a counter for each key. Here each unit of the counter is a slot with its own ttl. So the
-slot of a killed worker is free within the client's ttl, and never released twice:
-
-* ConcurrentRateLimiter: a slot of a semaphore for each holder. A ttl up to the guard's `max_ttl` is that of the slot.
-  With a longer one (the default is 15 minutes) the slot is renewed for that time, and is lost when its worker dies.
-* BucketRateLimiter, WindowRateLimiter: permits of a rate limit, which are not released. They outlive the worker, so the
-  bucket or window must not be longer than the guard's `max_ttl`. The window slides exactly, not by whole seconds.
-* Barrier: locks that count the arrivals. Its ttl starts at its creation, and must not be above `max_ttl`. Waiting
-  polls. An arrival takes some round trips.
+dramatiq's own backends keep a counter for each key. Here each unit of the counter is a slot or permit with its own ttl,
+so that of a killed worker expires, and none is released twice.
 """
 
 from __future__ import annotations
@@ -48,13 +32,11 @@ _TIMED = re.compile(r"(.*)@(\d+)", re.DOTALL)
 
 
 class RedlatchBackend(RateLimiterBackend):
-    """A backend for all limiters of `dramatiq.rate_limits`.
-
-    It supports only the calls of these limiters. Any other amount or minimum raises NotImplementedError.
+    """A backend for all limiters of `dramatiq.rate_limits`. Calls of no limiter raise NotImplementedError.
 
     Args:
-        client: has the masters of the slots, and the prefix of the keys. A worker process needs its own client, so make
-            it in the module of the actors.
+        client: has the masters of the slots. A worker process needs its own client, so make it in the module of the
+            actors.
         retry: the pauses of a party that polls a barrier. Default `Retry()`: up to 0.05 s.
     """
 
@@ -63,34 +45,29 @@ class RedlatchBackend(RateLimiterBackend):
         self._retry = retry or Retry()
         self._thread = of_threads()
         self._one_at_a_time = threading.Lock()
-        # By key, each slot with the thread or task that acquired it.
         self._slots: dict[str, list[tuple[weakref.ref[Any], Semaphore]]] = {}
 
     def add(self, key: str, value: int, ttl: int) -> bool:
-        """Acquire the first slot of a key, or create a barrier.
-
-        Args:
-            value: 1 for a slot, or the number of parties of a barrier.
-            ttl: in milliseconds.
+        """Acquire the first slot of a key (`value` is 1), or create a barrier for `value` parties.
 
         Returns:
             True if the slot was free, or there was no such barrier.
 
         Raises:
             QuorumUnavailable: too many masters failed.
-            ConfigurationError: the ttl of a bucket or barrier is above the guard's `max_ttl`.
+            ConfigurationError: the ttl of a bucket or barrier (in milliseconds) is above the guard's `max_ttl`.
         """
         if value == 1:
             return self._take(key, 1, ttl)
         return self._leave([f"{key}@barrier", f"{key}@barrier/{value}"], ttl)
 
     def incr(self, key: str, amount: int, maximum: int, ttl: int) -> bool:
-        """Acquire a slot of a key that has `maximum` slots; ttl, result and errors are those of `add`."""
+        """Acquire a slot of a key that has `maximum` slots; result and errors as for `add`."""
         _only(amount=amount, of=1)
         return self._take(key, maximum, ttl)
 
     def incr_and_sum(self, key: str, keys: Callable[[], list[str]], amount: int, maximum: int, ttl: int) -> bool:
-        """Acquire a slot of a window that has `maximum` slots; ttl, result and errors are those of `add`."""
+        """Acquire a slot of a window that has `maximum` slots; result and errors as for `add`."""
         _only(amount=amount, of=1)
         window = {found[1] if (found := _TIMED.fullmatch(each)) else None for each in [key, *keys()]}
         if len(window) != 1 or None in window:
@@ -98,14 +75,10 @@ class RedlatchBackend(RateLimiterBackend):
         return self._count(str(window.pop()), maximum, ttl)
 
     def decr(self, key: str, amount: int, minimum: int, ttl: int) -> bool:
-        """Release a slot, or arrive at a barrier.
+        """Release the caller's slot (`minimum` is 0), or arrive at a barrier (1).
 
-        The release of a slot does not wait for the masters. If they cannot be reached, the slot expires.
-
-        Args:
-            amount: 1.
-            minimum: 0 for the caller's slot, 1 for a barrier.
-            ttl: in milliseconds; for an arrival, at least that of the barrier.
+        The release of a slot does not wait for the masters. If they cannot be reached, the slot expires. For an
+        arrival, the ttl is at least that of the barrier, in milliseconds.
 
         Returns:
             For a slot, True if it was still held. For a barrier, True if other parties are missing.
@@ -121,7 +94,7 @@ class RedlatchBackend(RateLimiterBackend):
         return self._arrive(key, ttl)
 
     def wait(self, key: str, timeout: int | None) -> bool:
-        """Wait for the event of a key; return True if it came within `timeout` milliseconds (None: no limit)."""
+        """Return True if the event of a key came within `timeout` milliseconds (None: no limit)."""
         event = self._client.lock(key)
         end = None if timeout is None else now_ns() / SECOND + timeout / 1000
         for attempt in itertools.count():
@@ -159,12 +132,11 @@ class RedlatchBackend(RateLimiterBackend):
         return won
 
     def _count(self, key: str, permits: int, ttl: int) -> bool:
-        """Try once to acquire a permit."""
         return self._client.rate_limit(key, permits, ttl / 1000).acquire(blocking=False)
 
     def _note(self, key: str, slot: Semaphore) -> None:
         with self._one_at_a_time:
-            # Forget expired slots whose thread or task has ended without releasing them.
+            # Forget expired slots that their thread or task will never release.
             kept = [each for each in self._slots.get(key, []) if each[0]() is not None or each[1].remaining()]
             self._slots[key] = [*kept, (weakref.ref(self._caller()), slot)]
 
@@ -172,7 +144,7 @@ class RedlatchBackend(RateLimiterBackend):
         caller = self._caller()
         with self._one_at_a_time:
             slots = self._slots.get(key, [])
-            # Without one of its own, the caller releases a slot that another thread has acquired for it.
+            # Without a slot of its own, the caller releases one that another thread has acquired for it.
             mine = [each for each in slots if each[0]() is caller] or slots
             if not mine:
                 return False
@@ -210,7 +182,7 @@ class RedlatchBackend(RateLimiterBackend):
             return False
 
     def _next_arrival(self, key: str) -> int:
-        """Return the first free number, by doubling and halving."""
+        # Double, then halve.
         taken, free = 0, 1
         while self._is_locked(f"{key}@arrived/{free}"):
             taken, free = free, free * 2
@@ -223,7 +195,7 @@ class RedlatchBackend(RateLimiterBackend):
         return free
 
     def _leave(self, names: list[str], ttl: int) -> bool:
-        """Try once to acquire locks that are never released. A client remembers plain locks, but not a multi-lock."""
+        # These locks are never released. A client remembers plain locks, but not a multi-lock.
         return self._client.multi_lock(names, ttl / 1000).acquire(blocking=False)
 
     def _is_locked(self, name: str) -> bool:
@@ -231,13 +203,12 @@ class RedlatchBackend(RateLimiterBackend):
 
 
 def _only(of: int, **given: int) -> None:
-    """Refuse an argument that no limiter of dramatiq passes."""
     [(name, value)] = given.items()
     if value != of:
         raise NotImplementedError(f"{name}: only {of} can be had from slots of a semaphore, not {value}")
 
 
 def _is_bucket(key: str, ttl: int) -> bool:
-    """Return True if BucketRateLimiter made the key. It never releases its slots."""
+    # BucketRateLimiter never releases its slots.
     found = _TIMED.fullmatch(key)
     return found is not None and int(found[2]) % ttl == 0 and abs(time.time() * 1000 - int(found[2])) < 2 * ttl

@@ -3,27 +3,27 @@
 ::
 
     redis.exceptions.LockError          (handlers written for redis-py's Lock keep working)
-    └── LockError                       every error below; name, elapsed and causes on each
-        ├── Retryable                   another call may succeed, after ``retry_after`` seconds
-        │   ├── LockTimeout             timeout= passed while another holder had the lock   (also TimeoutError)
-        │   ├── LockBusy                refused at once: a non-blocking ``with`` on a held lock, or a full queue
-        │   │   └── DuplicateTask       a task with the same arguments waits or runs already  (`redlatch.celery`)
-        │   └── QuorumUnavailable       too many masters failed for a result; see ``causes``
-        ├── LockLost                    the lease has expired, or a quorum no longer has our token
-        ├── NotOwned                    release or extend of a lock that this object does not hold
-        ├── AlreadyHeld                 acquire of a lock object that holds its lock already
-        ├── ClientUnusable              the client cannot be used here
-        │   ├── ClientClosed            it was closed
-        │   ├── ClientForked            it was connected before this process was forked
-        │   └── WrongLoop               an AsyncClient in another event loop
-        ├── MasterRefused               one master has no vote: it is a replica or a duplicate, or sends bad replies
-        │   └── MasterQuarantined       it may have forgotten locks, or its clock is wrong; it is kept out for a while
-        └── ConfigurationError          an argument cannot work                            (a ValueError, as all are)
+    └── LockError
+        ├── Retryable
+        │   ├── LockTimeout             (also TimeoutError)
+        │   ├── LockBusy
+        │   │   └── DuplicateTask
+        │   └── QuorumUnavailable
+        ├── LockLost
+        ├── NotOwned
+        ├── AlreadyHeld
+        ├── ClientUnusable
+        │   ├── ClientClosed
+        │   ├── ClientForked
+        │   └── WrongLoop
+        ├── MasterRefused
+        │   └── MasterQuarantined
+        └── ConfigurationError          (a ValueError, as all are)
 
-A caller may repeat a call that raised a `Retryable`. docs/reference.md has a table with the HTTP status of each error.
+docs/reference.md has a table with the HTTP status of each error.
 
 No error contains a token, a password or the user info of a URL. Errors repeat only those words of a server's text that
-are known not to be secrets (`votes.redaction`); "..." replaces all other words.
+are known not to be secrets (`votes.redaction`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class LockError(redis.exceptions.LockError):
     """Base of every error that redlatch raises.
 
     Attributes:
-        name: the name of the lock as the caller gave it, or None if the error is not about a single lock.
+        name: the name of the lock as the caller gave it; None if the error is not about a single one.
         elapsed: the seconds spent in the failed call; 0.0 if it failed at once.
         causes: the error of each master that could not vote, by the address of the master (without credentials).
         http_status: the status of the response if the error ends an HTTP request. Default 500.
@@ -70,7 +70,7 @@ class LockError(redis.exceptions.LockError):
 
     @property
     def http_headers(self) -> dict[str, str]:
-        """The headers of an HTTP response. A `Retryable` has ``Retry-After``, in whole seconds; others have none."""
+        """The headers of an HTTP response. A `Retryable` has ``Retry-After``, in whole seconds."""
         return {}
 
     def __str__(self) -> str:
@@ -88,7 +88,6 @@ class LockError(redis.exceptions.LockError):
 
 
 def _rebuild(kind: type[LockError], args: tuple[str, ...], state: dict[str, object]) -> LockError:
-    """Unpickle an error."""
     error = kind(*args)
     error.__dict__.update(state)
     return error
@@ -102,10 +101,9 @@ class Retryable(LockError):
     Attributes:
         retry_after: the seconds after which another call may succeed, as far as the client knows; always above 0.
             If this client has the lock itself, the rest of its lease. If its queue is full, the time that the earlier
-            calls need. If masters fail, the time after which a quorum may vote: the rest of the quarantine for masters
-            that are kept out, and 1 s for others, because the client connects again within that time. Errors of
-            `connect` and of `redlatch.celery` have 1 s. In all other cases only other processes know, and this is the
-            longest pause of the client's `retry`.
+            calls need. If masters fail, the rest of the quarantine for those that are kept out, and 1 s for others,
+            because the client connects again within that time. Errors of `connect` and of `redlatch.celery` have 1 s.
+            Otherwise only other processes know, and this is the longest pause of the client's `retry`.
     """
 
     def __init__(self, message: str = "", *, retry_after: float = RETRY_AFTER, **named: Any) -> None:
@@ -123,7 +121,7 @@ class LockTimeout(Retryable, TimeoutError):
     Attributes:
         holder: the holder of the lock: this client itself, or the one that the masters name. They are asked once, for a
             tenth of the timeout or 10 ms, at most 100 ms. None if they did not answer in time, if the lock is free by
-            then, or if it has several holders: readers, or those of a semaphore.
+            then, or if it has several holders.
     """
 
     http_status = 423
@@ -141,8 +139,7 @@ class LockBusy(Retryable):
     Attributes:
         depth: the number of waiters that this client already had for the lock. If there were any, `http_status` is 503
             instead of 423: the service has more requests than it can handle.
-        holder: as for `LockTimeout`. If the call made only one attempt, the masters are not asked: then it is this
-            client itself, or None.
+        holder: as for `LockTimeout`. After a single attempt the masters are not asked: it is this client, or None.
     """
 
     http_status = 423
@@ -173,9 +170,8 @@ class LockLost(LockError):
     """The caller held the lock and lost it: its lease expired, or a quorum of masters no longer has its token.
 
     Attributes:
-        reason: why the lock was lost, as far as the call knows: `check` has the reason that `on_lost` got, `extend` and
-            `release` the one that they found. It is a `Loss`: a text with a `kind`. Empty in an error about several
-            locks.
+        reason: a `Loss`: why the lock was lost, as far as the call knows. `check` has the reason that `on_lost` got,
+            `extend` and `release` the one that they found. Empty in an error about several locks.
     """
 
     def __init__(self, message: str = "", *, reason: str = "", **named: Any) -> None:

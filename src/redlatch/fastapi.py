@@ -1,15 +1,8 @@
 """Locks for the requests of FastAPI and Starlette.
 
-::
-
-    app = FastAPI(lifespan=lifespan(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"]))
-
-    @app.post("/orders/{order_id}/pay", dependencies=[Depends(lock("order:{order_id}"))])
-    async def pay(order_id: int): ...
-
 The response is 423 if another request holds the lock, 503 if masters are missing (both with Retry-After), and 500 if
-the lock was lost; see `LockError.http_status`. This module needs only Starlette. Starlette has no dependencies, so its
-endpoints use `RequestLock.held`.
+the lock was lost; see `LockError.http_status`. This module needs only Starlette, whose endpoints use
+`RequestLock.held`.
 """
 
 # This module has no `annotations` import: FastAPI cannot resolve postponed annotations of a callable object.
@@ -48,13 +41,8 @@ def lifespan(masters: Masters, *, inner: Callable[[Any], Any] | None = None, **o
     The application starts even if no master can be reached. Until then, the response to locked requests is 503.
 
     Args:
-        masters: as for `AsyncClient`.
-        inner: another lifespan of the application, which runs while the client is open. Its state is kept. Default
-            None.
-        options: the other arguments of `AsyncClient`.
-
-    Returns:
-        The argument `lifespan` of `FastAPI` or `Starlette`.
+        masters, options: as for `AsyncClient`.
+        inner: another lifespan, which runs while the client is open. Its state is kept. Default None.
     """
 
     @asynccontextmanager
@@ -71,9 +59,6 @@ def lifespan(masters: Masters, *, inner: Callable[[Any], Any] | None = None, **o
 
 def client_of(connection: HTTPConnection) -> AsyncClient:
     """Return the client of the application.
-
-    Args:
-        connection: the request or WebSocket.
 
     Raises:
         ConfigurationError: the lifespan of the application has put no client into its state.
@@ -97,18 +82,15 @@ def lock(
 ) -> "RequestLock":
     """Make a dependency: the request holds a lock until its dependencies end.
 
-    Dependencies end in the reverse order. So put the lock before the database session: it is then released after the
+    Dependencies end in the reverse order, so put the lock before the database session: it is then released after the
     commit. FastAPI ends dependencies with ``scope="function"`` before it sends the response, and all others after it. A
     lock with that scope needs a session with that scope, too.
 
     Args:
-        name: the name of the lock, with path parameters in braces: "order:{order_id}". Or a function that returns it
-            for a request.
+        name: the name of the lock, with path parameters in braces: "order:{order_id}". Or a function of the request.
         ttl: the time to live in seconds. None means the ttl of the client.
-        busy: the status of the response if another holder has the lock. Default 423 (Locked); 409 (Conflict) is also
-            usual.
-        retry_after: the Retry-After of that response, in seconds, at least 1. Default: `Retryable.retry_after` of the
-            error.
+        busy: the status of the response if another holder has the lock. Default 423 (Locked).
+        retry_after: the Retry-After of that response, in seconds, at least 1. Default: `retry_after` of the error.
         options: as for `AsyncClient.lock`. The default of `timeout`, the time that a request waits, is 1 second.
 
     Raises:
@@ -146,7 +128,6 @@ class RequestLock:
         return f"<{type(self).__name__} {self._name!r}>"
 
     async def __call__(self, connection: HTTPConnection) -> AsyncIterator[AsyncLock]:
-        """Hold the lock, as a dependency of FastAPI."""
         async with self.held(connection) as held:
             yield held
 
@@ -154,11 +135,8 @@ class RequestLock:
     async def held(self, connection: HTTPConnection) -> AsyncIterator[AsyncLock]:
         """Hold the lock in an ``async with``, in an endpoint of Starlette or anywhere else.
 
-        No response names a master or another holder; the error behind it does. If the masters cannot be reached at the
-        end, the response stays, and the failed release is logged.
-
-        Args:
-            connection: the request or WebSocket.
+        No response names a master or another holder. If the masters cannot be reached at the end, the response stays,
+        and the failed release is logged.
 
         Raises:
             HTTPException: `busy`, if another holder has the lock; 503, if too many masters failed, the queue of the
@@ -179,7 +157,6 @@ class RequestLock:
             raise self._answer(connection, error) from error
 
     def _answer(self, connection: HTTPConnection, error: LockError) -> HTTPException | WebSocketException:
-        """Return the exception for a request that ends with a lock error."""
         status, headers = error.http_status, error.http_headers
         if status == HELD:
             status = self._busy
@@ -193,7 +170,7 @@ class RequestLock:
         try:
             return client.lock(name, self._ttl, **self._options)
         except ConfigurationError as error:
-            # Only an error about the name has a name. The name may come from the path, so the status is 400.
+            # Only an error about the name has a name, which may come from the path.
             if error.name is None:
                 raise
             raise _refusal(connection, 400, "the path makes no valid name of a lock", {}) from error
@@ -210,7 +187,7 @@ def _filled(template: str, parameters: Mapping[str, Any]) -> str:
 
 
 def _detail_of(error: LockError) -> str:
-    """Return the text of the response: it names neither masters nor holders."""
+    # The text names neither masters nor holders.
     if isinstance(error, LockLost):
         return "the lock was lost meanwhile"
     if isinstance(error, (QuorumUnavailable, ClientClosed)):

@@ -1,11 +1,11 @@
 """Reject the writes of a former holder inside a database transaction: `guard`. Works with SQLAlchemy and Django.
 
 No lock with a lease can stop a holder that is paused for longer than its lease. The database can: a table keeps the
-highest number that it has seen for each name, and `guard` raises the number in the caller's transaction. If a later
-holder was here before, `guard` raises LockLost, and the transaction must roll back.
+highest number that it has seen for each name, and `guard` raises it in the caller's transaction. If a later holder was
+here before, `guard` raises LockLost, and the transaction must roll back.
 
 The row stays locked until the transaction ends. So `guard` must be the first statement: then the transaction of a later
-holder begins to read only after the transaction of an earlier one has ended, even if the earlier lock has expired.
+holder begins to read only after that of an earlier one has ended, even if the earlier lock has expired.
 
 MySQL and MariaDB need two statements: they have no conditional upsert, and the number of changed rows depends on a flag
 of the connection. The INSERT is first: an UPDATE that finds no row locks a gap of the index, and two holders of new
@@ -66,8 +66,7 @@ def create_table_sql(database: str, table: str = TABLE) -> str:
         table: the name of the table. Default "redlatch_fence".
 
     Raises:
-        ConfigurationError: the database is another one, or the name of the table is invalid.
-        TypeError: the name of the table is not a str.
+        ConfigurationError, TypeError: an argument is invalid.
     """
     _check_database(database)
     _check_table(table)
@@ -77,8 +76,6 @@ def create_table_sql(database: str, table: str = TABLE) -> str:
 
 
 class DjangoConnection(Protocol):
-    """The members of a Django connection that `guard` uses."""
-
     vendor: str
 
     def cursor(self) -> Any: ...

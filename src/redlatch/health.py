@@ -44,8 +44,8 @@ class Health:
     Attributes:
         masters: in the order in which they were given.
         quorum: how many of them must agree.
-        refused: why no call of this client can succeed, as the calls say: its list of masters is wrong, or differs from
-            that of other clients; it is closed; or it belongs to the parent process. Otherwise empty.
+        refused: why no call of this client can succeed: its list of masters is wrong, or differs from that of other
+            clients; it is closed; or it belongs to the parent process. Otherwise empty.
         at_risk: how many locks of this client would be lost if one more master failed, as their last acquire or
             extension has shown. 0 if there are so few masters that each failure loses locks.
     """

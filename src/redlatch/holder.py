@@ -35,7 +35,7 @@ class Holder:
 
 
 def held_by(holder: Holder) -> str:
-    """Return the text for errors: "held by web-1:4711 for 12 s, 8.2 s left"."""
+    """Return a text such as "held by web-1:4711 for 12 s, 8.2 s left"."""
     left = holder.ttl_left
     shown = "" if math.isinf(left) else f", {left:.0f} s left" if left >= 10 else f", {left:.1f} s left"
     return f"held by {holder.owner or 'another client'}{holder._since}{shown}"

@@ -19,7 +19,6 @@ from typing import Any
 # These import all other hot modules, except for the driver for asyncio.
 _USED = "drivers.threads", "drivers.sleeper", "locks.core"
 
-# The package of the kinds of locks, all of which are used, too.
 _KINDS = "quorum.kinds"
 
 _PACKAGES = {"c": "redlatch._c", "python": "redlatch"}
@@ -36,17 +35,13 @@ class Implementation:
         return importlib.import_module(f"{_PACKAGES[self.name]}.{path}")
 
     def kind(self, home: str) -> Any:
-        """Return the class of a kind of lock, such as "semaphore.Slot" (see `votes.kinds`)."""
+        """Return the class of a kind of lock, such as "semaphore.Slot"."""
         module, _, name = home.partition(".")
         return getattr(self.module(f"{_KINDS}.{module}"), name)
 
 
 def load(name: str) -> Implementation:
-    """Import one implementation: "c" or "python".
-
-    Raises:
-        ImportError: there is no such implementation, or it cannot be imported. Its `name` is that of this module.
-    """
+    """Import one implementation, "c" or "python"; an ImportError has the name of this module."""
     if name not in _PACKAGES:
         raise ImportError(f"REDLATCH_IMPL: 'c' or 'python' is needed, not {name!r}", name=__name__)
     found = Implementation(name)
@@ -64,7 +59,7 @@ def load(name: str) -> Implementation:
 
 
 def _kinds() -> list[str]:
-    """Return the modules of the kinds of locks, in an order that does not depend on the file system."""
+    # The order must not depend on the file system.
     package = importlib.import_module(f"{__package__}.{_KINDS}")
     return sorted([f"{_KINDS}.{module.name}" for module in pkgutil.iter_modules(package.__path__)])
 

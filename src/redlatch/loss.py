@@ -41,10 +41,6 @@ class LossKind(enum.Enum):
 class Loss(str):
     """The reason for the loss of a lock: a text for people, with a kind for programs.
 
-    Args:
-        kind: the kind of the loss.
-        text: the text.
-
     Attributes:
         kind: a `LossKind`.
     """
@@ -85,7 +81,7 @@ IN_DOUBT = Loss(
     LossKind.IN_DOUBT, "a master that voted for it may have forgotten it; extend() finds out whether a quorum has it"
 )
 
-# The thread or task that held a re-entrant lock has ended.
+# Of a re-entrant lock.
 HOLDER_ENDED = Loss(LossKind.OTHER, "its holder ended without releasing it, so it was no longer renewed and ran out")
 
 # The kinds that figures count.
@@ -97,7 +93,6 @@ def held_longest(seconds: float) -> Loss:
 
 
 def stalled(seconds: float) -> Loss:
-    """Return the loss of a lock whose process had not run for this time."""
     text = f"its process, or event loop, had not run for {seconds:.1f} s, so it was not renewed any more"
     return Loss(LossKind.HEARTBEAT, text)
 
@@ -108,12 +103,8 @@ OnLost = Callable[[Any, Loss], object]
 def on_lost_of(on_lost: OnLost | None, awaits: bool) -> OnLost | None:
     """Return what to call for a lost lock, with the lock and the reason; None for nothing.
 
-    Args:
-        on_lost: the user's function.
-        awaits: whether the client is one for asyncio: then the event loop awaits what the function returns.
-
-    Raises:
-        TypeError: its body would never run.
+    If the client awaits, the event loop awaits what the user's function returns. A function whose body would never run
+    is refused.
     """
     if on_lost is None:
         return None
@@ -134,12 +125,6 @@ def on_lost_of(on_lost: OnLost | None, awaits: bool) -> OnLost | None:
 
 
 def _call(on_lost: OnLost, awaits: bool, lock: Any, reason: Loss) -> None:
-    """Call a function for a lost lock.
-
-    Raises:
-        BaseException: the function raised it.
-        TypeError, RuntimeError: it has returned an awaitable, which nobody can await here.
-    """
     made = on_lost(lock, reason)
     if not inspect.isawaitable(made):
         return
@@ -157,7 +142,6 @@ def _call(on_lost: OnLost, awaits: bool, lock: Any, reason: Loss) -> None:
 
 
 def _end(name: str | bytes, reason: Loss, task: asyncio.Future[Any]) -> None:
-    """Log the exception of an `on_lost` that was awaited."""
     _running.discard(task)
     if not task.cancelled() and (error := task.exception()) is not None:
         logger.error("on_lost failed for lock %r, which was lost: %s", name, reason, exc_info=error)

@@ -1,7 +1,4 @@
-"""The options of clients and of locks: the type, the default and the check of each.
-
-`Client` and `Client.lock` say what they mean.
-"""
+"""The options of clients and of locks: the type, the default and the check of each. `Client` explains them."""
 
 from __future__ import annotations
 
@@ -40,15 +37,7 @@ AnyMaker = TypeVar("AnyMaker", bound=Callable[..., Any])
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Options:
-    """The options of every client.
-
-    Attributes:
-        awaits: whether the client is one for asyncio.
-        of_driver: the arguments that only one of the drivers has.
-
-    Raises:
-        ConfigurationError, TypeError: an option is invalid; the message names it.
-    """
+    """The options of every client; `of_driver` has those that only one of the drivers has."""
 
     awaits: ClassVar[bool]
 
@@ -100,7 +89,7 @@ class Options:
         check_type("guard", self.guard, (Guard, NoneType), "a redlatch.Guard or None")
         owner_name(self.owner)
         max_ttl_ms = UNBOUNDED if self.guard is None else self.guard.max_ttl_ms
-        # The dataclass is frozen for others.
+        # Others cannot change the frozen fields.
         vars(self).update(
             ttl_ms=ttl_ms_of(self.ttl, self.drift_factor, max_ttl_ms),
             max_ttl_ms=max_ttl_ms,
@@ -116,8 +105,6 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class ClientOptions(Options):
-    """The options of a client for threads."""
-
     awaits = False
 
     on_lost: Callable[[Any, Loss], None] | None = None
@@ -131,22 +118,13 @@ class ClientOptions(Options):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class AsyncClientOptions(Options):
-    """The options of a client for asyncio."""
-
     awaits = True
 
     on_lost: Callable[[Any, Loss], Awaitable[object] | None] | None = None
 
 
 def owner_name(owner: str | None) -> str:
-    """Return whose client this is, as holders and markers say.
-
-    Args:
-        owner: a name, or None for the host and the process; "" for none.
-
-    Raises:
-        TypeError, ConfigurationError: the name is malformed.
-    """
+    """Return whose client this is, as holders and markers say; None stands for the host and the process."""
     if owner is None:
         pid = f":{os.getpid()}"
         return socket.gethostname().encode()[: LONGEST - len(pid)].decode(errors="ignore") + pid
@@ -159,7 +137,7 @@ def owner_name(owner: str | None) -> str:
 def takes(
     options: Callable[Arguments, AnyOptions],
 ) -> Callable[[Callable[[Any, AnyOptions], None]], Callable[Concatenate[Any, Arguments], None]]:
-    """Make a decorator: a constructor takes the fields of these options as its arguments."""
+    """Let a constructor take the fields of these options as its arguments."""
     make: Any = options
 
     def decorate(construct: Callable[[Any, AnyOptions], None]) -> Callable[Concatenate[Any, Arguments], None]:
@@ -177,13 +155,11 @@ def takes(
 
 # --- of locks ------------------------------------------------------------------------------------------
 
-# The options that are True or False, and their defaults. The default of the others is None.
+# The default of the others is None.
 _DEFAULTS = {"auto_renew": False, "cancel_on_loss": False, "fence": False, "fair": False}
 
 
 class AllLockOptions(TypedDict, total=False):
-    """The options of all locks."""
-
     timeout: float | None
     auto_renew: bool
     max_hold: float | None
@@ -191,39 +167,28 @@ class AllLockOptions(TypedDict, total=False):
 
 
 class LockOptions(AllLockOptions, total=False):
-    """The options of all locks of a `Client`."""
-
     on_lost: Callable[[Any, Loss], None] | None
 
 
 class AsyncLockOptions(AllLockOptions, total=False):
-    """The options of all locks of an `AsyncClient`."""
-
     on_lost: Callable[[Any, Loss], Awaitable[object] | None] | None
     cancel_on_loss: bool
 
 
 class PlainOptions(LockOptions, total=False):
-    """The options of `Client.lock`, `Client.rlock` and `Client.locked`."""
-
     fence: bool
     fair: bool
 
 
 class AsyncPlainOptions(AsyncLockOptions, total=False):
-    """The options of `AsyncClient.lock`, `AsyncClient.rlock` and `AsyncClient.locked`."""
-
     fence: bool
     fair: bool
 
 
 def spelled_out(options: type[Any]) -> Callable[[AnyMaker], AnyMaker]:
-    """Make a decorator: `inspect.signature`, and so `help` and mocks, name each option of a function.
+    """Let `inspect.signature`, and so `help` and mocks, name each option of a function.
 
     The function itself takes them as ``**options``: eight defaults that a call does not give cost 1,000 instructions.
-
-    Args:
-        options: one of the types of options.
     """
 
     def decorate(function: AnyMaker) -> AnyMaker:
@@ -242,16 +207,12 @@ def spelled_out(options: type[Any]) -> Callable[[AnyMaker], AnyMaker]:
 
 
 def _text_of(annotation: Any) -> Any:
-    """Return an annotation as the other parameters have it: TypedDict wraps its text, and `help` would show that."""
+    # TypedDict wraps the text, and `help` would show that.
     return annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else annotation
 
 
 def check_options(given: Mapping[str, object], allowed: Collection[str]) -> None:
-    """Check the names of options, and those values that are True or False.
-
-    Raises:
-        TypeError: an option does not exist, or has another value; the message names it.
-    """
+    """Refuse an unknown option, and a value that should be True or False."""
     for name, value in given.items():
         if name not in allowed:
             raise TypeError(f"{name}: there is no such option; the options are {', '.join(allowed)}")
@@ -260,7 +221,7 @@ def check_options(given: Mapping[str, object], allowed: Collection[str]) -> None
 
 
 def check_group(group: object) -> None:
-    """Refuse a group of locks whose name is not a str, or cannot be exported: one such label would end each scrape."""
+    # A label that cannot be exported would end each scrape.
     if not isinstance(group, str):
         raise TypeError(f"group: a str or None is needed, not {type(group).__name__}")
     try:

@@ -28,8 +28,7 @@ from .client import Lock
 from .errors import ConfigurationError, LockError
 from .locks.task_multi import AsyncMultiLock
 from .locks.thread_multi import MultiLock
-from .transactions.commits import surely_rolled_back
-from .transactions.held import Held, Holdings, Outcome, check_kind
+from .transactions import Held, Holdings, Outcome, check_kind, surely_rolled_back
 
 __all__ = ["hold"]
 
@@ -38,7 +37,7 @@ AnyAsyncLock = TypeVar("AnyAsyncLock", AsyncLock, AsyncMultiLock)
 
 _KEY = "redlatch"
 
-# A transaction must not be kept alive by its connections: a session that is garbage returns them to the pool.
+# Weak, because a session that is garbage returns its connections to the pool.
 _OF_CONNECTION: weakref.WeakKeyDictionary[Connection, weakref.ref[_Transaction]] = weakref.WeakKeyDictionary()
 
 
@@ -76,12 +75,11 @@ def hold(
     Args:
         session: a Session or an AsyncSession, or a scoped one. A transaction begins if none has.
         lock: a lock or a multi-lock that is not held, of a `Client` for a Session and of an `AsyncClient` for an
-            AsyncSession. It is acquired within its timeout.
+            AsyncSession.
         margin: the seconds of validity that must be left before COMMIT. Default a tenth of the ttl, at most 1 s.
-        late: whether the transaction may use a connection already. Only set this at READ COMMITTED, where each
+        late: if True, the transaction may use a connection already. Only set this at READ COMMITTED, where each
             statement sees all earlier commits. Default False.
-        expire: whether objects that the session has loaded before are expired, because they may be older than the
-            lock. Default True.
+        expire: if True, expire objects that the session has loaded before, perhaps before the lock. Default True.
 
     Returns:
         The lock that is held: `lock`, or the lock that this transaction holds on the same names already.
@@ -93,13 +91,12 @@ def hold(
         AlreadyHeld: the transaction holds some of the names otherwise, or `lock` is held already.
         QuorumUnavailable: too many masters failed; `causes` has the error of each.
         ClientUnusable: the client is closed, or belongs to another process or event loop.
-        TypeError: `session` or `lock` has another type.
     """
     if isinstance(session, (scoped_session, async_scoped_session)):
         session = session()
     if isinstance(session, AsyncSession):
         check_kind(lock, (AsyncLock, AsyncMultiLock), "hold() of an AsyncSession")
-        # This begins before the coroutine is awaited: a transaction whose hold() is not awaited cannot commit.
+        # Begin before the coroutine is awaited: a transaction whose hold() is not awaited cannot commit.
         return _acquire_async(_Holding(session.sync_session, lock, margin, late, expire))
     if not isinstance(session, Session):
         raise TypeError(f"session: a Session or an AsyncSession is needed, not {type(session).__name__}")
@@ -134,12 +131,7 @@ async def _acquire_async(holding: _Holding) -> Any:
 
 
 class _Holding:
-    """One call of `hold`.
-
-    Attributes:
-        lock: the lock to acquire, or the one that the transaction has on the same names.
-        held: the entry of the lock in its transaction; None if nothing must be acquired.
-    """
+    """One call of `hold`; `held` is None if the transaction has a lock on the same names already."""
 
     def __init__(self, session: Session, lock: Any, margin: float | None, late: bool, expire: bool) -> None:
         self._session = session
@@ -165,12 +157,7 @@ class _Holding:
 
 
 class _Transaction:
-    """The outermost transaction of a session, with the locks that it holds.
-
-    Attributes:
-        committing: whether the locks were checked and COMMIT was sent on a connection.
-        error: the first error of a COMMIT, or None.
-    """
+    """The outermost transaction of a session, with the locks that it holds."""
 
     def __init__(self, session: Session) -> None:
         self._session = weakref.ref(session)
@@ -180,7 +167,6 @@ class _Transaction:
         self.error: BaseException | None = None
 
     def join(self) -> None:
-        """Begin the transaction if there is none, and listen to it."""
         session = self._session()
         if session is None or self.root is not None:
             return
@@ -193,10 +179,10 @@ class _Transaction:
             self.watch(connection)
 
     def watch(self, connection: Connection) -> None:
-        """Listen to the COMMIT of a connection. Repeating it is harmless; `event.contains` compares ids of objects."""
+        # Repeating this is harmless; `event.contains` compares ids of objects.
         _OF_CONNECTION[connection] = weakref.ref(self)
         event.listen(connection, "commit", _before_commit)
-        # If an earlier listener replaces the error, this one is not called, and the commit is in doubt.
+        # After an earlier listener has replaced the error, this one is not called, and the commit is in doubt.
         event.listen(connection.engine, "handle_error", _on_error)
 
     def before_commit(self, connection: Connection) -> None:
@@ -241,7 +227,7 @@ def _transaction_of(session: Session) -> _Transaction:
 
 
 def _refuse(session: Session, late: bool, expire: bool) -> None:
-    """Raise ConfigurationError if the lock could not protect the data that the transaction reads or commits."""
+    # The lock could not protect the data that such a transaction reads or commits.
     for what, value in (("late", late), ("expire", expire)):
         if not isinstance(value, bool):
             raise TypeError(f"{what}: True or False is needed, not {type(value).__name__}")
@@ -297,7 +283,7 @@ def _before_commit(connection: Connection) -> None:
 
 
 def _on_error(context: ExceptionContext) -> None:
-    """Record the error of a COMMIT, the only step of a committing transaction that has no statement."""
+    # Only the COMMIT of a committing transaction has no statement.
     transaction = _of(context.connection)
     if transaction is not None and transaction.committing and context.statement is None and transaction.error is None:
         transaction.error = context.original_exception

@@ -57,7 +57,6 @@ class Histogram:
         return {"count": self.count, "sum": self.sum, "buckets": buckets}
 
     def __add__(self, other: Histogram) -> Histogram:
-        """Return the histogram of the durations of both."""
         counts = [mine + its for mine, its in zip(self.counts, other.counts, strict=True)]
         return Histogram(tuple(counts), self.sum + other.sum)
 
@@ -71,22 +70,19 @@ class LockStats:
     Attributes:
         acquired: acquires that have won their lock.
         busy: acquires that were refused at once: another holder had the lock, or the queue of this client was full.
-        timed_out: acquires that ended with their timeout while another holder had the lock.
+        timed_out: acquires whose timeout passed while another holder had the lock.
         unavailable: acquires that ended with QuorumUnavailable.
-        cancelled: acquires that ended otherwise: by a cancelled task, Ctrl-C, a closed client, or a lock object that
-            was in use.
+        cancelled: acquires that ended otherwise: by a cancelled task, Ctrl-C, a closed client, or a lock object in use.
         hand_offs: releases that handed the lease to the next waiter of this client.
         split_votes: attempts that got votes of some masters, but not of a quorum, because others refused.
         renewals: extensions that have succeeded, by `auto_renew` and by `extend`.
         renewals_failed: extensions that failed because no quorum answered; `auto_renew` tries again.
-        lost: locks that were lost, by reason: "expired" (its ttl was over before the release or the renewal),
-            "forgotten" (a quorum had no key with its token any more), "max_hold" (it was not renewed any longer),
-            "heartbeat" (its process had not run, so it was not renewed any longer), "closed" (the client released it at
-            its end), "other". A lock that is neither released nor renewed nor watched is not counted.
+        lost: locks that were lost, by the value of their `LossKind`. A lock that is neither released nor renewed nor
+            watched is not counted.
         held: locks that are held now.
         waiting: acquires that are under way now.
         acquire_time: the durations of the acquires that have won.
-        hold_time: the durations for which locks were held that were released, handed off or lost.
+        hold_time: for how long locks were held that were released, handed off or lost.
         renewal_slack: the validity that was left when renewals succeeded. If it nears zero, locks will be lost.
     """
 
@@ -150,7 +146,7 @@ class Stats(LockStats):
 
 
 def without_the_present(stats: Stats) -> Stats:
-    """Return the figures of a parent's client for a forked child, which owns none of its locks and acquires."""
+    # A forked child owns none of its parent's locks and acquires.
     groups = {name: replace(figures, held=0, waiting=0) for name, figures in stats.groups.items()}
     return replace(stats, held=0, waiting=0, groups=groups)
 

@@ -15,8 +15,8 @@ from redlatch.errors import ConfigurationError, MasterQuarantined
 from redlatch.guard.admission import Admissions
 from redlatch.guard.marker import MARKER
 from redlatch.guard.settings import Guard
-from redlatch.masters.group import Found
 from redlatch.masters.listed import masters_of
+from redlatch.masters.master import Found
 from redlatch.testing import embedded
 from redlatch.wire.dial.connect import LONGEST_PAUSE, Connection, dial
 from redlatch.wire.dial.switches import Switch

@@ -1,4 +1,4 @@
-"""The log of the masters: one message for each change, and none for each try."""
+"""The log of the masters, one message for each change; which lists of masters are refused, and with what words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from redlatch.drivers.master_log import MOST_SHOWN, MasterLog, report_set_back
+from redlatch.drivers.master_log import MOST_SHOWN, MasterLog, refuse_list, refuse_twin, report_set_back, twin_of
+from redlatch.errors import MasterRefused
 from redlatch.masters.listed import masters_of
 from redlatch.wire.bridge.scriptless import TraitsWithoutScripts
 from redlatch.wire.server_traits import Traits
@@ -109,3 +110,38 @@ def test_each_master_that_may_evict_keys_is_reported_once(log: MasterLog, told: 
 def test_a_clock_that_was_set_back_is_reported_in_seconds(told: Any) -> None:
     report_set_back(MASTERS, 2, 1_500_000_000)
     assert told() == ["the clock of master three:6379 was set back by 1.500 s: its keys stay longer"]
+
+
+@pytest.mark.parametrize(
+    ("known", "twin"), [({}, None), ({0: "a"}, 0), ({0: "b", 2: "a"}, 2), ({1: "a"}, None), ({0: "b"}, None)]
+)
+def test_two_masters_with_one_run_id_are_one_server(known: dict[int, str], twin: int | None) -> None:
+    assert twin_of(1, "a", known, MASTERS) == twin
+
+
+def test_two_databases_of_one_server_are_two_masters_where_that_is_wanted() -> None:
+    masters = masters_of(["redis://one/1", "redis://one/2", "redis://two/2"], by_db=True)
+    assert twin_of(0, "a", {1: "a"}, masters) is None
+    assert twin_of(1, "a", {2: "a"}, masters) == 2
+
+
+def test_a_twin_is_named() -> None:
+    assert str(refuse_twin(1, 0, MASTERS)).startswith("two:6379 is the same server as masters[0] (one:6379)")
+
+
+def test_the_error_of_a_list_names_the_master_once() -> None:
+    assert str(refuse_list(1, MasterRefused("two:6379 is a replica"), MASTERS)) == "masters[1]: two:6379 is a replica"
+    assert str(refuse_list(1, MasterRefused("no"), MASTERS)) == "masters[1] (two:6379): no"
+
+
+class Named:
+    """A master that is no element of a list."""
+
+    address, listed_as = "postgresql://db/shop", "database"
+
+
+def test_a_master_that_is_no_element_of_a_list_is_named_as_it_wishes() -> None:
+    masters: list[Any] = [Named()]
+    assert str(refuse_list(0, MasterRefused("no"), masters)) == "database (postgresql://db/shop): no"
+    refused = MasterRefused("postgresql://db/shop has no table")
+    assert str(refuse_list(0, refused, masters)) == "database: postgresql://db/shop has no table"

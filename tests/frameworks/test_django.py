@@ -40,7 +40,7 @@ from django_redis.cache import RedisCache as PlainDjangoRedisCache  # noqa: E402
 
 from redlatch.compat.redis_py import Lock as DropIn  # noqa: E402
 from redlatch.django import cache as cache_module  # noqa: E402
-from redlatch.django import conf, get_async_client, get_client  # noqa: E402
+from redlatch.django import clients, get_async_client, get_client  # noqa: E402
 from redlatch.django.locks import AsyncCacheLock, CacheLock  # noqa: E402
 
 BACKENDS = {
@@ -583,7 +583,7 @@ def test_error_reports_show_no_password_of_masters_from_a_function(three: list[s
 
 
 def test_a_project_without_the_setting_has_no_aliases() -> None:
-    assert conf.aliases() == []
+    assert clients.aliases() == []
 
 
 def test_an_unknown_name_of_the_package_is_an_attribute_error() -> None:

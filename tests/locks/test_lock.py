@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import logging
 import pickle
 import threading
@@ -12,8 +13,8 @@ import pytest
 from support.faces import PATIENCE, at_once
 from support.forked import in_child
 
-from redlatch import ClientForked, LockError, LockLost, NotOwned
-from redlatch.locks.lock import held_for, note_failure
+from redlatch import AsyncClient, Client, ClientForked, LockError, LockLost, NotOwned, impl
+from redlatch.locks.lock import TaskDriver, ThreadDriver, held_for, note_failure
 
 
 def test_a_free_lock_shows_no_token_no_deadline_and_no_time(client: Any, name: str) -> None:
@@ -145,3 +146,32 @@ def test_an_event_that_is_set_is_not_set_again(client: Any, name: str) -> None:
     lock._mark_lost(lock._upkeep.term)
     event.set = None
     assert lock.lost is event
+
+
+# --- the seam between locks and drivers -----------------------------------------------------------------
+
+
+def calls_of(protocol: type) -> dict[str, Any]:
+    """Return the members of a protocol, with those of its bases."""
+    return {
+        name: member
+        for base in reversed(protocol.__mro__)
+        if base.__module__ == ThreadDriver.__module__
+        for name, member in [*vars(base).items(), *base.__annotations__.items()]
+        if not name.startswith("_")
+    }
+
+
+@pytest.mark.parametrize(("client", "protocol"), [(Client, ThreadDriver), (AsyncClient, TaskDriver)])
+def test_a_driver_has_the_calls_of_its_protocol_with_the_same_arguments(
+    implementation: impl.Implementation, client: Any, protocol: type
+) -> None:
+    made = client("redis://localhost:6379")._driver
+    calls = calls_of(protocol)
+    assert {"run", "send", "status"} <= set(calls) and len(calls) <= 10
+    for name, member in calls.items():
+        found = getattr(made, name)
+        if inspect.isfunction(member):
+            _, *wanted = inspect.signature(member).parameters.values()
+            given = inspect.signature(found).parameters.values()
+            assert [(each.name, each.default) for each in wanted] == [(each.name, each.default) for each in given], name

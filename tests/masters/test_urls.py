@@ -9,9 +9,8 @@ import redis
 import redis.connection as redis_connection
 
 from redlatch.errors import ConfigurationError
-from redlatch.masters.group import Group
 from redlatch.masters.listed import masters_of
-from redlatch.masters.master import Master
+from redlatch.masters.master import Group, Master
 from redlatch.masters.urls import master_of_url
 
 PASSWORD = "s3cr3tpw"

@@ -10,7 +10,7 @@ from support.client_queues import World
 from support.scripted_votes import KEY, NAME, SECOND, TTL_MS, Play
 
 from redlatch import impl
-from redlatch.drivers.held_locks import HeldLocks
+from redlatch.drivers.lifetime import HeldLocks
 from redlatch.errors import ClientClosed, LockError, LockLost
 
 

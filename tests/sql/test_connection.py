@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import socket
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +16,16 @@ import sqlalchemy as sa
 from support.faces import PATIENCE, in_thread
 from support.forked import in_child
 
-from redlatch.sql.connection import CLOSED, FileConnection, LoopConnection, OwnConnection, connect
+from redlatch.sql.connection import (
+    CLOSED,
+    HANGUP,
+    FileConnection,
+    LoopConnection,
+    OwnConnection,
+    connect,
+    descriptor_of,
+    keep_alive,
+)
 from redlatch.sql.database import Database
 from redlatch.sql.files import REPLACED, file_at
 from redlatch.votes.units import SECOND
@@ -154,3 +165,28 @@ def test_a_database_that_cannot_be_reached_says_why() -> None:
     for driver in SERVERS:
         with pytest.raises(BackendLost, match=r"(?i)refused|connect"):
             connect(Database(f"{driver}://me@127.0.0.1:1/x").engine)
+
+
+def test_the_descriptor_of_a_connection_is_found() -> None:
+    with socket.socket() as sock:
+        assert descriptor_of(sock) == descriptor_of(SimpleNamespace(_sock=sock)) == sock.fileno()
+    assert descriptor_of(object()) == -1
+
+
+def test_keepalive_is_for_tcp_only() -> None:
+    with socket.socket() as tcp, socket.socket(socket.AF_UNIX) as local:
+        keep_alive(tcp.fileno())
+        keep_alive(local.fileno())
+        assert tcp.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert not local.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+
+
+def test_the_end_of_a_connection_is_seen_although_data_are_there() -> None:
+    ours, theirs = socket.socketpair()
+    with ours:
+        poll = select.poll()
+        poll.register(ours, HANGUP)
+        theirs.send(b"the last words")
+        assert poll.poll(0) == []
+        theirs.close()
+        assert poll.poll(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from support.faces import PATIENCE
 
 from redlatch import sql
 from redlatch.sql.files import file_at
-from redlatch.sql.forks import forked_since, forks_so_far, no_fork, was_inherited
+from redlatch.sql.forks import forked_since, forks_so_far, give_up_at_fork, no_fork, was_inherited
 
 from .conftest import SERVERS, FindUrl, execute
 
@@ -228,3 +229,28 @@ def test_a_file_that_nobody_had_open_was_not_inherited(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch()
     assert not was_inherited(file_at(str(path)))
+
+
+class Holder:
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    def descriptors(self) -> list[int]:
+        return [self._sock.fileno()]
+
+
+def test_a_child_gives_up_what_its_parent_holds() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        holder = Holder(ours)
+        give_up_at_fork(holder)
+        child = os.fork()
+        if not child:
+            try:
+                ours.send(b"from the child")
+            except OSError:
+                os._exit(7)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        ours.send(b"from the parent")
+        assert theirs.recv(100) == b"from the parent"

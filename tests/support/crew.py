@@ -12,7 +12,7 @@ from redlatch import impl
 from redlatch.drivers.background import BackgroundThread
 from redlatch.drivers.closing import Closing
 from redlatch.drivers.connections import Connections
-from redlatch.drivers.held_locks import HeldLocks
+from redlatch.drivers.lifetime import HeldLocks
 from redlatch.options import ClientOptions
 from redlatch.quorum.upkeep_schedule import UpkeepSchedule
 from redlatch.wire.dial.connect import dial

@@ -38,14 +38,12 @@ TEXTS = {
         ("for any number of tasks of one event loop.", "for any number of threads."),
         ("used in another loop or a forked child.", "used in a forked child."),
         (
-            """called with the lock and the reason, in the event loop, when a lock is lost: its key is gone on a
-            majority of masters, its validity is over, or the answers to a release without waiting say that it was lost
-            before. It may be a coroutine function, which the loop awaits in a task of its own. Default: a warning in
-            the log, for locks with `auto_renew`, for locks whose `lost` was used, and for releases without waiting.""",
-            """called with the lock and the reason, in a thread of the client, when a lock is lost: its key is gone on
-            a majority of masters, its validity is over, or the answers to a release without waiting say that it was
-            lost before. Default: a warning in the log, for locks with `auto_renew`, for locks whose `lost` was used,
-            and for releases without waiting.""",
+            """called with the lock and the reason, in the event loop, when a lock is lost. It may be a coroutine
+            function, which the loop awaits in a task of its own. Default: a warning in the log, for locks with
+            `auto_renew`, for locks whose `lost` was used, and for releases without waiting.""",
+            """called with the lock and the reason, in a thread of the client, when a lock is lost. Default: a warning
+            in the log, for locks with `auto_renew`, for locks whose `lost` was used, and for releases without
+            waiting.""",
         ),
         (
             "At least 0.001. Default: no limit. Raises:",

@@ -1,12 +1,15 @@
-"""What a handshake learns about a server, and how its errors are described."""
+"""What a handshake learns about a server, how its errors are described, and the limits for its replies."""
 
 from __future__ import annotations
 
 import pytest
 import redis.exceptions
+from hypothesis import given
+from hypothesis import strategies as st
 
+from redlatch.errors import MasterRefused
 from redlatch.votes.commands import BY_SHA, DELEX, DELIFEQ, FULL_TEXT
-from redlatch.wire.server_traits import Traits, described, reply_error
+from redlatch.wire.server_traits import Limits, Traits, described, reply_error
 
 TOKEN = "0123456789abcdef" * 2
 
@@ -101,3 +104,13 @@ def test_a_login_error_repeats_fewer_words_than_other_errors() -> None:
 )
 def test_row_43_an_unexpected_reply_is_described_without_its_text(reply: object, told: str) -> None:
     assert described(reply) == told
+
+
+@given(st.lists(st.binary(max_size=20), max_size=5), st.integers(1, 8))
+def test_strings_are_skipped_whatever_they_contain(texts: list[bytes], size: int) -> None:
+    stream = b"".join([b"$%d\r\n%b\r\n" % (len(text), text) for text in [b"\r\n*9999999\r\n", *texts]])
+    limits = Limits()
+    for start in range(0, len(stream), size):
+        limits.check(stream[start : start + size])
+    with pytest.raises(MasterRefused):
+        limits.check(b"*9999999\r\n")

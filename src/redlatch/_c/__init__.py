@@ -4,9 +4,8 @@
 them). A hot module imports its hot siblings relatively, so that each build gets its own, and everything else
 absolutely, so that both builds share it.
 
-All modules are in one shared library, `_library`. With one library for each module, the wheel would be a fifth larger,
-because each library has its own symbol tables. Python's own finders look for one file for each module, so this package
-has a finder of its own.
+All modules are in one shared library: with one for each, the wheel would be a fifth larger. Python's finders look for
+one file for each module, so this package has its own finder.
 """
 
 from __future__ import annotations
@@ -22,17 +21,10 @@ _PACKAGES = frozenset(
 
 
 class _Finder:
-    """Find the packages and modules of the library.
-
-    Args:
-        library: the path of the library.
-    """
-
     def __init__(self, library: str) -> None:
         self._library = library
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """Return the spec of a module of this package; return None for any other module."""
         if not name.startswith(f"{__name__}."):
             return None
         if name in _PACKAGES:
@@ -41,9 +33,8 @@ class _Finder:
 
 
 def _install() -> None:
-    """Register the finder, if the library was built for this Python."""
     found = PathFinder.find_spec(f"{__name__}._library", __path__)
-    # From now on the finder of files finds nothing here: there may be the files of an older build.
+    # From now on the finder of files finds nothing here: there may be files of an older build.
     __path__.clear()
     if found is not None and found.origin is not None:
         sys.meta_path.append(_Finder(found.origin))

@@ -1,7 +1,6 @@
-"""Celery: tasks that run one at a time, and a beat that only one process runs.
+"""Celery: tasks that run one at a time, and a beat that only one process runs (extra ``celery``, docs/celery.md).
 
-`Singleton` is a base class for tasks, `RedBeatScheduler` a scheduler for ``celery beat`` (see docs/celery.md). This
-package needs the extra ``celery``. The names are loaded on first use, because only the scheduler needs RedBeat.
+The names are loaded on first use, because only the scheduler needs RedBeat.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """`RedBeatScheduler`: a scheduler for several processes of ``celery beat``, of which one at a time sends tasks.
 
-It uses RedBeat's schedule in Redis, but a lock of redlatch, on one master or on a quorum. If the lock is lost, beat
-sends
-nothing and waits for the lock again, while RedBeat ends the process.
+It uses RedBeat's schedule in Redis, but a lock of redlatch. If the lock is lost, beat sends nothing and waits for the
+lock again. RedBeat's own scheduler would end the process.
 """
 
 from __future__ import annotations
@@ -19,15 +18,13 @@ from .client import client_of
 
 logger = logging.getLogger("redlatch")
 
-# Seconds that a tick waits for the lock; beat stops between ticks.
+# Seconds that a tick waits for the lock. Beat stops between ticks.
 WAIT = 5.0
 
 PAUSE = 1.0
 
 
 class BeatLock:
-    """A held lock that is renewed, with the methods that RedBeat calls."""
-
     def __init__(self, lock: Lock) -> None:
         self._lock = lock
 
@@ -35,7 +32,7 @@ class BeatLock:
         self._lock.check()
 
     def extend(self, seconds: float) -> None:
-        """Extend the lock by its own ttl. RedBeat's seconds are for a lock that only ticks renew."""
+        # RedBeat's seconds are for a lock that only ticks renew.
         self._lock.extend()
 
     def owned(self) -> bool:
@@ -48,14 +45,14 @@ class BeatLock:
 class RedBeatScheduler(schedulers.RedBeatScheduler):  # type: ignore[misc]
     """RedBeat's scheduler with a lock of redlatch: ``celery beat -S redlatch.celery.RedBeatScheduler``.
 
-    The lock is on the servers of the app's setting `redlatch_masters`, by default the broker. RedBeat's settings
-    determine where the schedule is.
+    The lock is on the servers of the app's setting `redlatch_masters`, by default the broker. The schedule is where
+    RedBeat's settings put it.
 
     Args:
         app: the Celery app.
         lock_key: the name of the lock. Default: RedBeat's setting `redbeat_lock_key`, or its prefix and ":lock".
         lock_timeout: seconds until the lock expires if this process dies. Default: RedBeat's setting
-            `redbeat_lock_timeout`, or otherwise the ttl of the client, 10.
+            `redbeat_lock_timeout`, or else the client's ttl, 10.
         options: as for RedBeat's scheduler.
 
     Raises:
@@ -73,15 +70,7 @@ class RedBeatScheduler(schedulers.RedBeatScheduler):  # type: ignore[misc]
         self._closed = False
 
     def acquire_lock(self, timeout: float) -> bool:
-        """Acquire the lock if this process does not have it.
-
-        Args:
-            timeout: seconds to wait.
-
-        Raises:
-            QuorumUnavailable: too many masters failed.
-            ConfigurationError: a setting is invalid.
-        """
+        """Acquire the lock within `timeout` seconds, if this process does not have it."""
         if self.lock is not None:
             return True
         client = client_of(self.app)
@@ -103,13 +92,9 @@ class RedBeatScheduler(schedulers.RedBeatScheduler):  # type: ignore[misc]
         return True
 
     def tick(self, min: Any = min, **options: Any) -> float:
-        """Send the tasks that are due if this process has the lock; otherwise wait for it.
+        """Send the tasks that are due, if this process has the lock; otherwise wait for it.
 
-        Returns:
-            The seconds until the next tick.
-
-        Raises:
-            SystemExit: the scheduler is closed.
+        Return the seconds until the next tick.
         """
         self._check_open()
         if not self.lock_key:
@@ -131,7 +116,7 @@ class RedBeatScheduler(schedulers.RedBeatScheduler):  # type: ignore[misc]
             return 0.0
 
     def maybe_due(self, entry: Any, **options: Any) -> Any:
-        """Send a task if it is due. The lock is checked right before each one."""
+        """Send a task if it is due, and check the lock right before."""
         self._check_open()
         if self.lock is not None:
             self.lock.check()
@@ -145,15 +130,11 @@ class RedBeatScheduler(schedulers.RedBeatScheduler):  # type: ignore[misc]
         self.lock = left
 
     def _check_open(self) -> None:
-        """End the process if Celery's signal handler has closed the scheduler.
-
-        If the signal comes inside a `__del__`, Python drops the handler's SystemExit, and beat would continue.
-        """
+        # If the signal comes inside a `__del__`, Python drops the SystemExit of Celery's handler, and beat would go on.
         if self._closed:
             raise SystemExit
 
     def _drop_lock(self) -> None:
-        """Release the lock, which may be lost already. This also ends its renewal."""
         lock = self.lock
         if lock is None:
             return
@@ -170,7 +151,6 @@ class RedBeatScheduler(schedulers.RedBeatScheduler):  # type: ignore[misc]
 
     @property
     def info(self) -> str:
-        """The lines about this scheduler in beat's banner."""
         lines = [line for line in super().info.splitlines() if "lock ->" not in line]
         return "\n".join([*lines, *([f"       . lock -> `{self.lock_key}` (redlatch)"] if self.lock_key else [])])
 
@@ -182,12 +162,11 @@ def acquire_at_start(sender: Any = None, **named: Any) -> None:
             if sender.scheduler.lock_key:
                 sender.scheduler.acquire_lock(0.0)
         except QuorumUnavailable:
-            # The first tick tries again and logs the error.
             return
     else:
         schedulers.acquire_distributed_beat_lock(sender, **named)
 
 
-# RedBeat's function would acquire its own lock for each scheduler, and wait for it indefinitely.
+# RedBeat's function would acquire its own lock for our scheduler, too, and wait for it indefinitely.
 beat_init.disconnect(schedulers.acquire_distributed_beat_lock)
 beat_init.connect(acquire_at_start)

@@ -1,7 +1,6 @@
 """Ends a chain, a group or a chord if one of its steps is a duplicate.
 
-Callers wait for the results of all steps. A duplicate and the steps after it are not published, and without a state
-they
+Callers wait for the results of all steps. A duplicate and the steps after it are not published, so without a state they
 would stay PENDING.
 """
 
@@ -17,7 +16,6 @@ from celery.backends.base import DisabledBackend
 
 logger = logging.getLogger("redlatch")
 
-# Signatures that contain others and are no tasks themselves.
 _CONTAINERS = ("celery.chain", "celery.group", "celery.chord")
 
 
@@ -27,7 +25,7 @@ def is_step(options: Mapping[str, Any]) -> bool:
 
 
 def is_sent_by_worker(task: Task, options: Mapping[str, Any]) -> bool:
-    """Return True if a worker publishes the next step of a chain. An error would make the previous step fail."""
+    # An error in the worker that publishes the next step of a chain would make the previous step fail.
     before = task.app.current_worker_task
     sender = None if before is None else before.request.id
     return "chain" in options and sender is not None and options.get("parent_id") == sender
@@ -50,7 +48,7 @@ def end_step(task: Task, task_id: str, holder: str, options: Mapping[str, Any]) 
 
 
 def end_steps_behind(task: Task, task_id: str, chain: Sequence[Any] | None, reason: str) -> int:
-    """Set the state of the steps after one that does not run to REVOKED; return their number."""
+    """Set the steps after one that does not run to REVOKED; return their number."""
     # Each step of a chord's header contains its body.
     ids = dict.fromkeys(_ids_in(chain or ()))
     if not isinstance(task.backend, DisabledBackend):

@@ -1,5 +1,3 @@
-"""The client behind `redlatch.celery`: one for each app and process."""
-
 from __future__ import annotations
 
 import os
@@ -31,48 +29,36 @@ PREFIX = "redlatch:celery:"
 # The lock of a published task lives until a worker has taken it over.
 MAX_TTL = 3600.0
 
-# Seconds to connect to a master and read its token.
 READ_TIMEOUT = 2.0
 
 BROKERS = ("redis://", "rediss://", "valkey://", "valkeys://", "unix://")
 
 
 class TaskClient(Client):
-    """A client for locks that are passed from one process to another."""
-
     def _open(self, options: Options) -> None:
         self._build = impl.for_clients()
         super()._open(options)
 
     def longest(self, seconds: float) -> float:
-        """Return a ttl in seconds, at most the longest one that is allowed."""
+        """Return a ttl in seconds, cut to the longest one that the guard allows."""
         return min(seconds, self._quorum.max_ttl_ms / 1000)
 
     def labelled(self, name: str, ttl: float | None, label: str, former: str = "", *, auto_renew: bool = False) -> Lock:
-        """Make a lock whose tokens end with a label.
-
-        Args:
-            label: identifies the holder: `holder` returns it.
-            former: the token of a holder that has handed the lock over. The lock counts as free while it has this
-                token.
-
-        Raises:
-            ConfigurationError: the name, the ttl or the label cannot be used, or the client must not use scripts.
-        """
+        """Make a lock whose tokens end with a label of the holder. The token `former` counts as free."""
         if self._shared.no_scripts:
             raise ConfigurationError("redlatch_options: a Singleton needs scripts (EVAL); leave out scripts='watch'")
-        # A token has at most 512 bytes, and its random part 32.
+        # A token has at most 512 bytes, 32 of them random.
         key_as_it_is(b"%32s:%b" % (b"", label.encode()), "label")
         kind = labelled(self._build)(label.encode(), former.encode())
         return self._new(Lock, name, ttl, {"auto_renew": auto_renew}, PLAIN, lambda key: kind)
 
     def hand_over(self, lock: Lock) -> str:
-        """Give up a lock without releasing it, and return its token. Raise NotOwned if it is not held."""
+        """Give up a held lock without releasing it, and return its token."""
         hold = lock._hold
         token = lock.token
         if token is None:
             raise NotOwned(f"cannot hand over {lock.name!r}: this lock object does not hold it", name=lock.name)
-        # Waiters of this client ask the masters from now on. `free` comes last: an error leaves a lock that can be
+        # Waiters of this client ask the masters from now on. `free` comes last: after an error the lock can be
         # released.
         hold.token_exposed = True
         self._quorum.leave_queue(self._driver, hold)
@@ -80,16 +66,11 @@ class TaskClient(Client):
         return token.decode()
 
     def free(self, name: str, token: str) -> None:
-        """Release the lock that has this token, if there is one. Its holder may be in another process.
-
-        Raises:
-            QuorumUnavailable: too many masters failed. The lock expires with its ttl.
-            ClientUnusable: the client was closed, or connected before a fork.
-        """
+        """Release another process's lock with this token, if there is one."""
         self._release(name, self._plain, token.encode())
 
     def end(self, name: str, label: str) -> None:
-        """Release the lock if there is one whose token has this label. Errors as for `free`."""
+        """Release the lock whose token has this label, if there is one."""
         self._release(name, ending(self._build)(label.encode()), b"unknown")
 
     def _release(self, name: str, kind: Any, token: bytes) -> None:
@@ -101,10 +82,7 @@ class TaskClient(Client):
             return
 
     def holder(self, name: str) -> str | None:
-        """Ask the masters for the label of a lock's holder. This connects to each master anew.
-
-        Return None if no quorum has the same token; raise QuorumUnavailable if too many masters failed.
-        """
+        """Return the label of a lock's holder; None if no quorum has the same token."""
         key = self._key_of(self._prefix, name)
         with ThreadPoolExecutor(len(self._masters)) as pool:
             answers = list(pool.map(lambda master: _value_of(master, key), self._masters))
@@ -158,13 +136,8 @@ _clients: weakref.WeakKeyDictionary[Any, dict[int, TaskClient]] = weakref.WeakKe
 
 
 def client_of(app: Any) -> TaskClient:
-    """Return the client of a Celery app in this process. It connects on first use.
-
-    Raises:
-        ConfigurationError, TypeError: a setting is invalid; the message names it.
-    """
-    # A pool process is forked, and may copy a lock that another thread holds, so no lock guards this. The client that
-    # loses a race has no connections yet.
+    # No lock guards this: a pool process is forked, and may copy a lock that another thread holds. A client that loses
+    # a race has no connections yet.
     of_app = _clients.setdefault(app, {})
     pid = os.getpid()
     return of_app.get(pid) or of_app.setdefault(pid, new_client(app))
@@ -179,7 +152,7 @@ def new_client(app: Any) -> TaskClient:
 
 
 def _masters(conf: Any) -> Any:
-    """Return the masters in the settings; by default the broker, if it is one Redis or Valkey server."""
+    # By default the broker, if it is one Redis or Valkey server.
     masters = conf.get("redlatch_masters")
     if masters:
         return masters

@@ -1,7 +1,7 @@
 """The headers of a `Singleton`'s message, and the ttl of its lock.
 
-The number of the delivery is set by the worker's main process for each message. It is part of the label of the lock
-while the task runs, so the main process can end the lock of a pool process that it has killed.
+The worker's main process gives each message a delivery number. It is part of the lock's label while the task runs, so
+the main process can end the lock of a pool process that it has killed.
 """
 
 from __future__ import annotations
@@ -16,18 +16,12 @@ NAME = "redlatch_name"
 TOKEN = "redlatch_token"
 DELIVERY = "redlatch_delivery"
 
-# The delivery of a task that waits in the queue.
 QUEUED = "queued"
 
 
 @dataclass(frozen=True)
 class Passed:
-    """The lock that a message passes on.
-
-    Args:
-        token: the token that the publisher has set; empty if the message has no lock.
-        delivery: the number of the delivery; empty in a message that no worker has received.
-    """
+    """The lock that a message passes on. `delivery` is empty if no worker has received the message."""
 
     name: str
     token: str = ""
@@ -61,9 +55,7 @@ def task_id_in(label: str) -> str:
 def seconds_in_queue(queue_ttl: float, options: Mapping[str, Any], zone: tzinfo = UTC) -> float:
     """Return the ttl of a message's lock, in seconds, for these options of `apply_async`.
 
-    With `countdown` or `eta` a worker runs the task later. A task never runs after its `expires`, so its lock lives at
-    most
-    a second longer.
+    A task never runs after its `expires`, so its lock lives at most a second longer.
     """
     delay = _seconds(options.get("countdown"), _seconds(options.get("eta"), 0.0, zone), zone)
     seconds = queue_ttl + max(0.0, delay)
@@ -71,7 +63,6 @@ def seconds_in_queue(queue_ttl: float, options: Mapping[str, Any], zone: tzinfo 
 
 
 def _seconds(moment: Any, default: float, zone: tzinfo) -> float:
-    """Return the seconds until a moment in one of Celery's forms: seconds, a datetime, or its ISO text."""
     if moment is None:
         return default
     if isinstance(moment, str):

@@ -1,7 +1,7 @@
 """The locks of tasks. A token is random, then ":", then the label of its holder.
 
-A worker replaces the token that the publisher has set, in one step on each master. So a later copy of the message finds
-another token, and does not get the lock while the first copy runs.
+A worker replaces the publisher's token in one step on each master. So a later copy of the message finds another token,
+and does not get the lock while the first copy runs.
 
 The classes inherit from those of the client's build, so each build has its own.
 """
@@ -15,7 +15,7 @@ from .. import impl
 from ..votes.commands import pack
 from ..votes.scripts import Script
 
-# ARGV: former token, token, ttl in milliseconds. Set the key if it does not exist or holds the former token.
+# ARGV: former token, token, ttl in milliseconds.
 TAKE_OVER = Script(
     """local held=redis.call("get",KEYS[1])
 if held and held~=ARGV[1] then return 0 end
@@ -34,11 +34,11 @@ return 0"""
 
 @cache
 def whole_script(build: impl.Implementation) -> Any:
-    """Return the class of a script that is sent in full: the handshake loads no SHA for it."""
+    # The handshake loads no SHA for these scripts.
     command: Any = build.module("votes.commands").Command
 
     class WholeScript(command):  # type: ignore[misc]
-        """A script about one key, with the token of the lease. A script without an undo is a release."""
+        # A script without an undo is a release.
 
         def __init__(self, key: bytes, lease: Any, script: Script, arguments: list[bytes], undo: Any) -> None:
             super().__init__(key, lease.token, lease.since_ns)
@@ -57,7 +57,6 @@ def whole_script(build: impl.Implementation) -> Any:
 
 @cache
 def labelled(build: impl.Implementation) -> Any:
-    """Return the kind of a lock whose tokens have a label, and which may replace the token of an earlier holder."""
     new_lease = build.module("quorum.lease").new_lease
     watching: Any = build.module("quorum.kinds.watching").WatchingKind
 
@@ -83,7 +82,6 @@ def labelled(build: impl.Implementation) -> Any:
 
 @cache
 def ending(build: impl.Implementation) -> Any:
-    """Return the kind that releases another process's lock by its label."""
     watching: Any = build.module("quorum.kinds.watching").WatchingKind
 
     class Ending(watching):  # type: ignore[misc]

@@ -19,7 +19,7 @@ from .headers import DELIVERY, Passed, label, new_delivery
 
 logger = logging.getLogger("redlatch")
 
-# Seconds until a pool process must have ended. Otherwise the lock expires.
+# Seconds that a pool process may take to end. After that the lock expires.
 GONE_TIMEOUT = 60.0
 
 
@@ -28,17 +28,16 @@ class SingletonRequest(Request):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        # The pool process gets this with the message.
         self._request_dict[DELIVERY] = new_delivery()
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
-        """End the lock after a hard time limit. After a soft one the task ends itself."""
+        # After a soft limit the task ends itself.
         super().on_timeout(soft, timeout)
         if not soft:
             self._end_lock()
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
-        """End the lock of a task whose process has died. A task that has raised an error has released it itself."""
+        """End the lock of a task whose process has died. After an error the task has released it itself."""
         try:
             return super().on_failure(exc_info, send_failed_event, return_ok)
         finally:
@@ -52,7 +51,7 @@ class SingletonRequest(Request):  # type: ignore[misc]
             self._end_lock()
 
     def _end_lock(self) -> None:
-        """End the lock once, in another thread, which may wait for the process and for the masters."""
+        # In another thread, which may wait for the process and for the masters.
         passed = Passed.read(self._request_dict)
         if passed is not None and not self._lock_ended:
             # A hard time limit calls both `on_failure` and `on_timeout`.
@@ -62,10 +61,10 @@ class SingletonRequest(Request):  # type: ignore[misc]
 
 
 def end_lock(app: Any, passed: Passed, task_id: str, pid: int | None) -> None:
-    """End the lock of a task that waits in the queue, or whose process `pid` is dead."""
+    # `pid` is None for a task in the queue.
     if pid is not None and pid != os.getpid() and not wait_until_gone(pid):
         return
-    # The main process forks: a client that lives only here leaves no thread and no socket to its children.
+    # The main process forks. A client that lives only here leaves no thread and no socket to its children.
     try:
         with new_client(app) as client:
             if passed.token:
@@ -76,7 +75,7 @@ def end_lock(app: Any, passed: Passed, task_id: str, pid: int | None) -> None:
 
 
 def wait_until_gone(pid: int) -> bool:
-    """Wait until a child process has ended. Return False after `GONE_TIMEOUT`, or if the system cannot tell."""
+    """Return False after `GONE_TIMEOUT`, or if the system cannot tell."""
     try:
         opened = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -1,7 +1,7 @@
 """Tasks that run one at a time: the base class `Singleton`.
 
-`apply_async` acquires the lock, and sends its token with the message. The worker takes the lock over in `before_start`:
-one step on each master replaces the token by its own. Then it renews the lock, and releases it after the task.
+`apply_async` acquires the lock, and sends its token with the message. In `before_start` the worker takes the lock over:
+one step on each master replaces the token by its own. The worker renews the lock, and releases it after the task.
 `redlatch.celery.request` ends the lock of a task whose process was killed.
 """
 
@@ -34,10 +34,9 @@ logger = logging.getLogger("redlatch")
 
 CHOICES = ("raise", "ignore", "return_existing")
 
-# Seconds that a publisher waits while others compete, and the number of its attempts.
+# Seconds that a publisher waits while others compete, and its attempts.
 WAIT, TRIES = 0.5, 5
 
-# Attributes of a request: the lock of the task, and whether it was called.
 HELD, CALLED = "redlatch_lock", "redlatch_called"
 
 
@@ -48,15 +47,15 @@ class Singleton(Task):  # type: ignore[misc]
     `redlatch_masters`, by default the broker. A subclass that defines `before_start` must call `super().before_start`.
 
     Attributes:
-        unique_on: the names of the arguments that distinguish tasks: a str or a list of str. With an empty list all
-            calls of the task are duplicates. None means all arguments. Default None.
+        unique_on: the names of the arguments that distinguish tasks, as a str or a list of str. With an empty list all
+            calls of the task are duplicates; None means all arguments. Default None.
         on_duplicate: what `apply_async` does for a duplicate. "raise" raises `DuplicateTask`; "ignore" returns a result
             with the state IGNORED; "return_existing" returns the result of the existing task. Default
             "return_existing".
-        queue_ttl: seconds that the lock lives while the task waits in the queue, from the end of its countdown. After
+        queue_ttl: seconds that the lock lives while the task is in the queue, from the end of its countdown. After
             that a duplicate may be published, but they never run at the same time. Default 300.
         run_ttl: seconds until the lock expires if the worker dies; it is renewed while the task runs. None means the
-            ttl of the client (10). Default None.
+            client's ttl (10). Default None.
     """
 
     abstract = True
@@ -69,18 +68,13 @@ class Singleton(Task):  # type: ignore[misc]
 
     @classmethod
     def on_bound(cls, app: Any) -> None:
-        """Check the options when the task is bound to its app.
-
-        Raises:
-            ConfigurationError: `on_duplicate` is unknown.
-        """
         super().on_bound(app)
         if cls.on_duplicate not in CHOICES:
             raise ConfigurationError(f"on_duplicate: one of {', '.join(CHOICES)} is needed, got {cls.on_duplicate!r}")
 
     @property
     def lock(self) -> Lock | None:
-        """The lock of the running task; None outside one. Call its `check` right before an exclusive act."""
+        """The lock of the running task, or None. Call its `check` right before an exclusive act."""
         lock: Lock | None = getattr(self.request, HELD, None)
         return lock
 
@@ -93,15 +87,7 @@ class Singleton(Task):  # type: ignore[misc]
         return client_of(self._get_app())
 
     def lock_name(self, args: Sequence[Any] | None, kwargs: dict[str, Any] | None) -> str:
-        """Return the name of the lock for these arguments; a subclass may choose another one.
-
-        Args:
-            args, kwargs: the arguments of the call.
-
-        Raises:
-            ConfigurationError: `unique_on` names an argument that the task does not have.
-            TypeError: the arguments do not fit the task, or cannot be written as JSON.
-        """
+        """Return the name of the lock for these arguments; a subclass may choose another one."""
         bound = inspect.signature(self.run).bind(*(args or ()), **(kwargs or {}))
         bound.apply_defaults()
         chosen = dict(bound.arguments)
@@ -115,17 +101,16 @@ class Singleton(Task):  # type: ignore[misc]
         return f"{self.name}:{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the task in this process, with its lock, and return what the task returns.
+        """Run the task in this process, with its lock, and return its result.
 
         Raises:
             DuplicateTask: a task with these arguments waits or runs already.
             QuorumUnavailable: too many masters failed. The task did not run.
             LockLost: the lock was lost while the task ran.
-            ConfigurationError, TypeError: a setting or an argument is invalid.
         """
         request = self._running
         if getattr(request, HELD, None) is not None and not getattr(request, CALLED, False):
-            # A worker, or `apply`, calls the task like this. It has the lock.
+            # A worker, or `apply`, calls the task like this.
             setattr(request, CALLED, True)
             return self.run(*args, **kwargs)
         name, task_id = self.lock_name(args, kwargs), uuid()
@@ -158,7 +143,7 @@ class Singleton(Task):  # type: ignore[misc]
         task_id: str | None = None,
         **options: Any,
     ) -> Any:
-        """Acquire the lock and publish the task, unless it is a duplicate.
+        """Acquire the lock and publish the task, unless it is a duplicate. After an error nothing was published.
 
         Args:
             args, kwargs, task_id, options: as for `celery.Task.apply_async`; all others must be named.
@@ -168,11 +153,10 @@ class Singleton(Task):  # type: ignore[misc]
 
         Raises:
             DuplicateTask: a task with these arguments exists already, and `on_duplicate` is "raise".
-            LockBusy: several publishers compete, and none of them gets the lock. Nothing was published.
-            QuorumUnavailable: too many masters failed. Nothing was published.
+            LockBusy: several publishers compete, and none of them gets the lock.
+            QuorumUnavailable: too many masters failed.
             ConfigurationError: a setting is invalid, or the lock would have to live longer than the guard allows, as
-                with a long countdown. Nothing was published.
-            TypeError: an argument is invalid.
+                with a long countdown.
         """
         task_id = task_id or uuid()
         name = self.lock_name(args, kwargs)
@@ -191,13 +175,13 @@ class Singleton(Task):  # type: ignore[misc]
             raise
 
     def _passed_on(self, task_id: str, name: str, options: dict[str, Any]) -> Passed | None:
-        """If this call is a retry of the running task, return its lock for the message of the retry."""
+        # Only a retry of the running task passes on its lock.
         request = self._running
         if request is None or request.id != task_id:
             return None
         lock: Lock | None = getattr(request, HELD, None)
         if lock is None or lock.token is None:
-            # No quorum has answered, so the worker has no lock. The next worker takes over the lock in the message.
+            # No quorum has answered, so the worker has no lock. The next worker takes over that of the message.
             passed = Passed.read(request.headers)
             return passed if passed is not None and passed.name == name else Passed(name)
         if lock.name != name:
@@ -205,19 +189,16 @@ class Singleton(Task):  # type: ignore[misc]
         try:
             lock.extend(self._queue_seconds(options, task_id))
         except QuorumUnavailable as error:
-            # If the lock expires before the retry, the next worker acquires a new one.
             logger.warning("the lock of task %s was not extended for its retry: %s", task_id, error)
         except LockError:
-            # The next worker acquires a new one if no other task has it.
+            # The lock is lost. The next worker acquires a new one if no other task has it.
             return Passed(name)
         return Passed(name, self._client.hand_over(lock))
 
     def _queue_seconds(self, options: dict[str, Any], retried: str = "") -> float:
         """Return the seconds that the lock of a message with these options lives.
 
-        `retried` is the id of a task that retries. Celery would drop a retry for an error, so its ttl is cut. Otherwise
-        raise
-        ConfigurationError if the guard does not allow the ttl.
+        Celery would drop a retry (the task `retried`) for an error, so they are cut to what the guard allows.
         """
         wanted = seconds_in_queue(self.queue_ttl, options, self._get_app().timezone)
         longest = self._client.longest(wanted)
@@ -234,7 +215,7 @@ class Singleton(Task):  # type: ignore[misc]
         return longest
 
     def _acquire_for(self, task_id: str, name: str, seconds: float) -> tuple[str, str]:
-        """Acquire the lock of a task to be published; return (token, "") or ("", id of the existing task)."""
+        """Return (token, "") for a task to be published, or ("", id of the existing task)."""
         client = self._client
         for attempt in range(TRIES):
             lock = client.labelled(name, seconds, label(QUEUED, task_id))
@@ -282,13 +263,13 @@ class Singleton(Task):  # type: ignore[misc]
     # --- running ------------------------------------------------------------------------------------
 
     def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
-        """Take over the lock that the message passes on. The worker calls this before the task runs."""
+        """Take over the lock that the message passes on."""
         super().before_start(task_id, args, kwargs)
         request = self.request
         passed = Passed.read(request.headers) or Passed(self.lock_name(args, kwargs))
         mine = label(passed.delivery or new_delivery(), task_id)
         lock = self._client.labelled(passed.name, self.run_ttl, mine, passed.token, auto_renew=True)
-        # From here on `release_after_run` releases the lock, even after an interrupt.
+        # From here on `release_after_run` releases it, even after an interrupt.
         setattr(request, HELD, lock)
         try:
             holder = self._take_over(lock, task_id)
@@ -310,7 +291,7 @@ class Singleton(Task):  # type: ignore[misc]
 
     def _give_up(self, request: Any, task_id: str, holder: str) -> None:
         if holder == task_id:
-            # The broker keeps this message in case the running copy dies.
+            # The broker keeps it in case the running copy dies.
             if self.acks_late:
                 raise Reject("another worker runs this task", requeue=True)
             raise Ignore()
@@ -323,7 +304,7 @@ class Singleton(Task):  # type: ignore[misc]
 
 
 def release_after_run(sender: Any = None, **_: Any) -> None:
-    """Release the lock of a task that has ended, after its result was stored. A retry has passed it on."""
+    # Celery calls this after the result was stored. A retry has passed the lock on.
     lock: Lock | None = getattr(sender.request, HELD, None) if isinstance(sender, Singleton) else None
     if lock is None or lock.token is None:
         return

@@ -8,7 +8,7 @@ Change one import::
     from redlatch.compat.redis_lock import Lock             # python-redis-lock
     from redlatch.compat.aioredlock import Aioredlock       # aioredlock
 
-or, for code that cannot be edited, change none and call this before the code imports the original::
+or, for code that cannot be edited, call this before the code imports the original::
 
     redlatch.compat.install("redis_lock")
 """
@@ -52,14 +52,13 @@ def install(*names: str) -> None:
     """Replace originals by drop-ins, for code that cannot be edited.
 
     Args:
-        names: any of "redlock", "redis_lock", "aioredlock", "pottery" and "redis". For the first three, an import of
-            that name gives the drop-in from now on. For "pottery", the drop-in replaces `pottery.Redlock`, `AIORedlock`
-            and `synchronize`. For "redis", it replaces `redis.lock.Lock` and `redis.asyncio.lock.Lock`, and so the
-            result of `Redis.lock()`. A drop-in that is already installed stays installed.
+        names: any of "redlock", "redis_lock" and "aioredlock", whose next import gives the drop-in; "pottery", for
+            `pottery.Redlock`, `AIORedlock` and `synchronize`; and "redis", for `redis.lock.Lock` and
+            `redis.asyncio.lock.Lock`, and so for the result of `Redis.lock()`.
 
     Raises:
-        ValueError: there is no drop-in of that name; nothing is installed.
-        ImportError: the original is already imported, or pottery is not installed; nothing is installed.
+        ValueError: there is no drop-in of that name.
+        ImportError: the original is already imported, or pottery is not installed. Nothing is installed.
     """
     _check(names)
     for name in names:
@@ -79,13 +78,10 @@ def install(*names: str) -> None:
 
 
 def uninstall(*names: str) -> None:
-    """Put the originals back. Code that has imported a drop-in meanwhile keeps it.
-
-    Args:
-        names: as for `install`; no names means all installed drop-ins.
+    """Put the originals back; without names, all of them. Code that has imported a drop-in meanwhile keeps it.
 
     Raises:
-        ValueError: there is no drop-in of that name; nothing is uninstalled.
+        ValueError: there is no drop-in of that name.
     """
     _check(names)
     for name in names or [*_replaced, *_displaced]:

@@ -31,20 +31,15 @@ _original = shared.original("aioredlock")
 
 if _original is None:
 
-    class AioredlockError(Exception):
-        """Base of all errors."""
+    class AioredlockError(Exception): ...
 
-    class LockError(AioredlockError):
-        """A lock could not be acquired, extended or released."""
+    class LockError(AioredlockError): ...
 
-    class LockAcquiringError(LockError):
-        """Another holder has the lock."""
+    class LockAcquiringError(LockError): ...
 
-    class LockRuntimeError(LockError):
-        """Too many servers failed."""
+    class LockRuntimeError(LockError): ...
 
-    class SentinelConfigError(Exception):
-        """The arguments of `Sentinel` are invalid."""
+    class SentinelConfigError(Exception): ...
 
 else:
     AioredlockError = _original.errors.AioredlockError  # type: ignore[misc]
@@ -69,7 +64,7 @@ return redis.error_reply("ERROR")"""
 
 _IGNORED = frozenset({"minsize", "maxsize", "loop", "parser", "encoding"})
 
-# They may open connections in another way, for example with their own TLS.
+# They may open connections in another way, perhaps with their own TLS.
 _REFUSED = ("connection_cls", "pool_cls")
 
 
@@ -80,7 +75,6 @@ class Sentinel:
         connection: the sentinels: a dict with host and port, a URL with the master's name in its query, a tuple (host,
             port), or a list of such tuples.
         master: the name of the service.
-        password, db: the password and the database of the master.
         ssl_context: True, or an `ssl.SSLContext`.
 
     Raises:
@@ -140,7 +134,7 @@ def _context_of(verify_mode: str | None) -> ssl.SSLContext:
 
 
 def _options_of(given: dict[str, Any]) -> dict[str, Any]:
-    """Convert options of aioredis to options of redis-py, or raise ConfigurationError."""
+    """Convert options of aioredis to options of redis-py."""
     for name in _REFUSED:
         if given.get(name) is not None:
             raise ConfigurationError(
@@ -195,8 +189,6 @@ class Lock:
     """An acquired lock.
 
     Attributes:
-        lock_manager: the manager that acquired it.
-        resource: its name.
         id: its token. Any code that reads it may release the lock with it, even in another process.
         lock_timeout: the ttl in seconds; None if the lock is renewed.
         valid: False once the lock is released, or known to be lost.
@@ -249,20 +241,17 @@ class Lock:
         await self.lock_manager.unlock(self)
 
     async def extend(self) -> None:
-        """Extend the lock by its timeout from now."""
         await self.lock_manager.extend(self)
 
     async def release(self) -> None:
-        """Release the lock."""
         await self.lock_manager.unlock(self)
 
     async def is_locked(self) -> bool:
-        """Return True if any holder has the lock."""
         return await self.lock_manager.is_locked(self)
 
 
 class Aioredlock:
-    """A lock manager; arguments, results and errors are aioredlock's.
+    """A lock manager; its methods have the arguments, results and errors of aioredlock's.
 
     Args:
         redis_connections: for each server a dict of redis-py's options, a tuple (host, port), a URL, the path of a
@@ -270,9 +259,6 @@ class Aioredlock:
         retry_count, retry_delay_min, retry_delay_max: `lock` waits for `retry_count` - 1 times the longest delay, in
             seconds. Default 3, 0.1 and 0.3.
         internal_lock_timeout: the ttl in seconds of a lock without a timeout, which is renewed. Default 10.
-
-    Raises:
-        ValueError: a number is out of range.
     """
 
     def __init__(
@@ -311,18 +297,13 @@ class Aioredlock:
         return clients.encoder_of(self._settings[0])(text)
 
     async def lock(self, resource: str, lock_timeout: float | None = None, lock_identifier: str | None = None) -> Lock:
-        """Acquire a lock.
+        """Acquire a lock for `lock_timeout` seconds; with None it is renewed until it is released.
 
-        Args:
-            resource: the name of the lock.
-            lock_timeout: the ttl in seconds; with None the lock is renewed until it is released.
-            lock_identifier: the token. If the lock is already held with this token, extend it and return it. Default
-                None: a fresh token.
+        A lock that is already held with `lock_identifier`, its token, is extended.
 
         Raises:
             LockAcquiringError: another holder has the lock.
             LockRuntimeError: too many servers failed.
-            ValueError: the timeout is not above 0.
         """
         _check(lock_timeout)
         ttl = lock_timeout or self.internal_lock_timeout
@@ -371,18 +352,7 @@ class Aioredlock:
         return True
 
     async def extend(self, lock: Lock, lock_timeout: float | None = None) -> None:
-        """Extend a lock; release it if that fails.
-
-        Args:
-            lock: the lock.
-            lock_timeout: seconds from now; None takes the lock's timeout.
-
-        Raises:
-            RuntimeError: the lock is not valid.
-            LockAcquiringError: the lock is lost.
-            LockRuntimeError: too many servers failed.
-            ValueError: the timeout is not above 0.
-        """
+        """Extend a lock to `lock_timeout` seconds from now (None: its own timeout), or release it if that fails."""
         if not lock.valid:
             raise RuntimeError("Lock is not valid")
         _check(lock_timeout)
@@ -400,12 +370,7 @@ class Aioredlock:
             raise _failed("Can not set lock", error) from error
 
     async def unlock(self, lock: Lock) -> None:
-        """Release a lock; do nothing if its key is already gone.
-
-        Raises:
-            LockAcquiringError: another holder has the lock.
-            LockRuntimeError: too many servers failed.
-        """
+        """Release a lock; do nothing if its key is already gone."""
         lock.valid = False
         lease = self._lease_of(lock)
         # A later lock on this name stays in the dict.
@@ -421,14 +386,14 @@ class Aioredlock:
 
     def _lease_of(self, lock: Lock) -> Any:
         if lock._lease is None or lock._lease._shared is not self._client()._shared:
-            # There is no lease, or it belongs to another event loop.
+            # There is none, or it belongs to another event loop.
             key, token = self._encoded(lock.resource), self._encoded(lock.id)
             ttl_ms = int((lock.lock_timeout or self.internal_lock_timeout) * 1000)
             lock._lease = self._client().held_by(lock.resource, key, token, ttl_ms)
         return lock._lease
 
     async def is_locked(self, resource_or_lock: str | Lock) -> bool:
-        """Return True if any holder has the lock."""
+        """Return True if the lock has any holder."""
         if isinstance(resource_or_lock, Lock):
             resource_or_lock = resource_or_lock.resource
         if not isinstance(resource_or_lock, str):
@@ -444,12 +409,7 @@ class Aioredlock:
             raise _failed("Can not get lock", error) from error
 
     async def get_lock(self, resource: str, lock_identifier: str) -> Lock:
-        """Return a lock that another manager or process holds with this token.
-
-        Raises:
-            LockAcquiringError: the lock is not held with this token.
-            LockRuntimeError: too many servers failed.
-        """
+        """Return a lock that another manager or process holds with this token."""
         asked = await asyncio.gather(*[self._ttl_on(server, resource, lock_identifier) for server in self._settings])
         told = [ttl for ttl in asked if isinstance(ttl, int)]
         if len(told) <= len(asked) // 2:
@@ -469,11 +429,10 @@ class Aioredlock:
             return error
 
     async def get_active_locks(self) -> list[Lock]:
-        """Return the locks of this manager that are still held."""
+        """Return this manager's locks that are still held."""
         return [lock for lock in list(self._locks.values()) if lock.valid and await lock.is_locked()]
 
     async def destroy(self) -> None:
-        """Release all locks of this manager."""
         for lock in list(self._locks.values()):
             if lock.valid:
                 try:

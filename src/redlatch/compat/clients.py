@@ -31,7 +31,7 @@ from .shared import SOCKET_TIMEOUT, identity_of, override_of, packing, refusal_o
 
 logger = logging.getLogger("redlatch")
 
-# The ttl of a lock that the original would keep without a ttl. It is renewed while its holder lives.
+# The ttl of a lock that the original would keep without one. The lock is renewed while its holder lives.
 RENEWED_MS = 30_000
 
 
@@ -46,7 +46,7 @@ class _Forgotten:
 
 
 class Lease(_Forgotten, Lock):
-    """A lock whose object may be dropped while it is held: waiters of this process then ask the masters."""
+    """A lock whose object may be dropped while it is held. Waiters of this process then ask the masters."""
 
     __slots__ = ()
 
@@ -58,8 +58,7 @@ class AsyncLease(_Forgotten, AsyncLock):
 def _forget(lease: Any, hold: Any) -> None:
     """Forget a held lock whose object was collected. No code has read its token, so no code can release it.
 
-    The garbage collector may call this in any thread, so it wakes no waiters: those in the queue try again by
-    themselves.
+    The garbage collector may call this in any thread, so it wakes no waiters: those in the queue try again anyway.
     """
     hold.token_exposed = True
     queues = lease._shared.quorum.queues
@@ -68,8 +67,6 @@ def _forget(lease: Any, hold: Any) -> None:
 
 
 class Foreign(BaseClient):
-    """Makes locks with any key and any token; shared by the sync and asyncio clients."""
-
     # Two masters may be databases of one server, and tokens have no label, as in the originals.
     _masters_of = staticmethod(partial(masters_of, by_db=True))
     _labels = False
@@ -94,16 +91,7 @@ class Foreign(BaseClient):
         auto_renew: bool = False,
         on_lost: Callable[[Any, Loss], object] | None = None,
     ) -> Any:
-        """Make a lock on a key.
-
-        Args:
-            name: for messages.
-            kind: the result of `given` or `signalled`; None makes a plain lock with fresh tokens.
-            auto_renew, on_lost: as for `Client.lock`.
-
-        Raises:
-            ConfigurationError: the key or the ttl is too long, or the ttl is so short that no validity is left.
-        """
+        """Make a lock on a key; without a `kind`, it is a plain lock with fresh tokens."""
         lock = self._around(self._hold_on(name, key, kind), ttl_ms)
         if auto_renew or on_lost is not None:
             self._add_upkeep(lock, auto_renew=auto_renew, on_lost=on_lost)
@@ -121,8 +109,7 @@ class Foreign(BaseClient):
     ) -> Any:
         """Make a lock that is already held with this token, by this client or by another process.
 
-        The arguments and errors are those of `foreign`. A renewal, or the report of a loss, begins at the first
-        extension.
+        Its upkeep begins at the first extension.
         """
         lock = self.held_here(key, token, ttl_ms)
         if lock is None:
@@ -143,7 +130,7 @@ class Foreign(BaseClient):
         return self._around(hold, ttl_ms)
 
     def broken(self, key: bytes) -> None:
-        """Handle the deletion of a key: its holder in this client has lost it, and local waiters may try again."""
+        """Record that a key was deleted: its holder here has lost it, and local waiters may try again."""
         self._quorum.queues.note_deletion(key, self._quorum.clock.now())
         hold = self._head(key)
         if hold is not None:
@@ -185,13 +172,6 @@ class LoopClient(Foreign, AsyncClient):
 
 
 class Server:
-    """One server of redis-py's connection pools. It lives as long as one of these pools.
-
-    Attributes:
-        clients: the clients whose first server is this one, by their event loop (or None) and other servers.
-        number: gives the servers an order.
-    """
-
     __slots__ = ("__weakref__", "clients", "number")
 
     def __init__(self, number: int) -> None:
@@ -200,13 +180,7 @@ class Server:
 
 
 class Home:
-    """The data of one connection pool of redis-py.
-
-    Attributes:
-        server: None if the drop-ins do not support the pool; then `refusal` says why.
-        encode: converts keys and values to bytes, as the pool's connections do.
-        latest: the last result of `client_at`: the event loop (or None) and the client.
-    """
+    """The data of one connection pool; `refusal` says why the drop-ins do not support it."""
 
     __slots__ = ("__weakref__", "encode", "latest", "refusal", "server")
 
@@ -224,7 +198,7 @@ class Registry:
         self._homes: weakref.WeakKeyDictionary[Any, Home] = weakref.WeakKeyDictionary()
         self._by_identity: weakref.WeakValueDictionary[tuple[object, ...], Server] = weakref.WeakValueDictionary()
         self._numbers = itertools.count()
-        # The last pool of `home_of` and its home, weakly. A lookup in `_homes` costs twice as much.
+        # The last pool of `home_of` and its home: a lookup in `_homes` costs twice as much.
         self._latest: tuple[Callable[[], Any], Callable[[], Any]] = (lambda: None), (lambda: None)
 
     def home_of(self, pool: Any) -> Home:
@@ -245,7 +219,6 @@ class Registry:
         return home
 
     def client_of(self, servers: Iterable[Any], loop: asyncio.AbstractEventLoop | None) -> Any:
-        """Return the client for these redis-py clients, in any order. Without a loop it is a `ThreadsClient`."""
         pairs = sorted([(self._server_of(server), server) for server in servers], key=lambda pair: pair[0].number)
         first, *others = [server for server, _ in pairs]
         key = (loop, *others)
@@ -303,7 +276,7 @@ if hasattr(os, "register_at_fork"):
 def home_of(server: Any) -> Home | None:
     """Return the `Home` of a redis-py client of one server.
 
-    Return None for a cluster, a client with another package's connections (fakeredis), or one that changes commands.
+    Return None for a cluster, for connections of another package (fakeredis), and for a client that changes commands.
     """
     pool = getattr(server, "connection_pool", None)
     home = None if pool is None else _registry[0].home_of(pool)
@@ -315,24 +288,16 @@ def encoder_of(server: Any) -> Callable[[Any], bytes]:
 
 
 def client_of(servers: Iterable[Any]) -> ThreadsClient:
-    """Return this process's client for the servers of these redis-py clients.
-
-    Raises:
-        TypeError: one is not a redis-py client of one server with redis-py's own connections.
-        ConfigurationError: two have the same server and database, or one is a client of a cluster.
-    """
     client: ThreadsClient = _registry[0].client_of(servers, None)
     return client
 
 
 def async_client_of(servers: Iterable[Any]) -> LoopClient:
-    """Return the running event loop's client for the servers of these redis-py clients; errors as for `client_of`."""
     client: LoopClient = _registry[0].client_of(servers, asyncio.get_running_loop())
     return client
 
 
 def client_at(home: Home, server: Any, loop: asyncio.AbstractEventLoop | None) -> Any:
-    """Return the client for one server alone."""
     # Read it only once: another thread may replace it with the client of its own loop.
     latest = home.latest
     if latest is None or latest[0] is not loop:

@@ -7,9 +7,9 @@
 
 Both are subclasses: names, attributes, messages and hooks are redis-py's. docs/migrate-redis-py.md has the differences.
 
-The drop-in uses redis-py's algorithm for clusters and for clients with connections that are not redis-py's. It also
-uses it for clients with their own `execute_command` (or `set`, `pipeline`, `register_script`...), which may change the
-key, and for subclasses with their own `do_acquire` or `do_release`. It runs the Lua scripts of a subclass or instance.
+The drop-in uses redis-py's algorithm for clusters, for connections that are not redis-py's, for clients with their own
+`execute_command` (or `set`, `pipeline`, `register_script`...), which may change the key, and for subclasses with their
+own `do_acquire` or `do_release`. It runs the Lua scripts of a subclass or instance.
 """
 
 from __future__ import annotations
@@ -39,11 +39,7 @@ _has_no_script = frozenset({"lua_release", "lua_extend", "lua_reacquire"}).isdis
 class _Local:
     """The acquired lock and its token, with the attributes of redis-py's `local`.
 
-    Any code that reads the token may release the lock with it. Until then, the lease may be handed off with its token.
-
-    Attributes:
-        lease: None before an acquire and after the release.
-        by_hand: True if other code has set the token.
+    Until other code reads the token, the lease may be handed off with it. `by_hand` is True if other code has set it.
     """
 
     lease: Any = None
@@ -76,7 +72,7 @@ class _Local:
 
 
 class _OfThread(threading.local):
-    """The current thread's records, each freed with its thread or its lock object."""
+    # Each record is freed with its thread or its lock object.
 
     def __init__(self) -> None:
         self.by_lock: weakref.WeakKeyDictionary[_ThreadLocal, _Local] = weakref.WeakKeyDictionary()
@@ -86,7 +82,7 @@ _of_thread = _OfThread()
 
 
 class _ThreadLocal:
-    """The record of each thread for one lock object. Attributes that users set on it belong to the thread, too.
+    """The record of each thread for one lock object, with attributes that users set on it.
 
     All lock objects share one `threading.local`: when one is freed, Python searches every thread for its data.
     """
@@ -126,7 +122,7 @@ class _WithLocal:
 
 
 class Lock(_WithLocal, redis.lock.Lock):
-    """redis-py's lock for threads."""
+    """redis-py's lock for threads: arguments, results and errors are those of `redis.lock.Lock`."""
 
     _of_each = _ThreadLocal
 
@@ -137,7 +133,6 @@ class Lock(_WithLocal, redis.lock.Lock):
         blocking_timeout: float | None = None,
         token: str | bytes | None = None,
     ) -> bool:
-        """Acquire the lock; the arguments, the result and the errors are those of `redis.lock.Lock.acquire`."""
         home = _home_unless_hooked(self, Lock)
         if home is None or not _is_pause(self.sleep if sleep is None else sleep):
             return bool(super().acquire(sleep, blocking, blocking_timeout, token))  # type: ignore[arg-type]
@@ -157,22 +152,15 @@ class Lock(_WithLocal, redis.lock.Lock):
         return won
 
     def do_acquire(self, token: str | bytes) -> bool:
-        """Make one attempt with this token."""
         home = home_of(self.redis)
         return bool(super().do_acquire(token)) if home is None else self._win(home, 0.0, token)  # type: ignore[arg-type]
 
     def owned(self) -> bool:
-        """Return True if this object holds the lock, according to the server and to the local clock."""
+        """Return True if the server and the local clock say that this object holds the lock."""
         lease = _lease_of(self, None)
         return (lease is None or lease.remaining() > 0) and super().owned()
 
     def release(self) -> None:
-        """Release the lock.
-
-        Raises:
-            LockError: the lock was not acquired.
-            LockNotOwnedError, ConnectionError, TimeoutError: as for `do_release`.
-        """
         local = self.local.mine()
         lease = _own_lease(self, local, None)
         if lease is None:
@@ -181,12 +169,7 @@ class Lock(_WithLocal, redis.lock.Lock):
         self._release(lease, None)
 
     def do_release(self, expected_token: Any) -> None:
-        """Release the lock that has this token.
-
-        Raises:
-            LockNotOwnedError: the lock is lost, or the parent process holds it.
-            ConnectionError, TimeoutError: the server does not answer.
-        """
+        """Release the lock that has this token."""
         lease = _lease_of(self, None, expected_token)
         if lease is not None:
             self._release(lease, expected_token)
@@ -206,20 +189,18 @@ class Lock(_WithLocal, redis.lock.Lock):
         except (LockLost, NotOwned, ClientForked) as error:
             raise _not_owned("release", self.name) from error
         except ClientUnusable:
-            # A signal handler cannot use the client while its thread is in a call. Use redis-py's script.
+            # A signal handler cannot use the client during a call of its thread. Use redis-py's script.
             super().do_release(shown_token(lease) if token is None else token)
             if lease._upkeep is not None:
                 lease._upkeep.end()
 
     def do_extend(self, additional_time: float, replace_ttl: bool) -> Literal[True]:
-        """Extend the lock by some seconds, or to some seconds from now; errors as for `do_release`."""
         lease = _lease_of(self, None)
         if lease is None:
             return super().do_extend(additional_time, replace_ttl)
         return self._extend_to(lease, _extended(self, lease, additional_time, replace_ttl), "extend")
 
     def do_reacquire(self) -> Literal[True]:
-        """Extend the lock to its timeout from now; errors as for `do_release`."""
         lease = _lease_of(self, None)
         return super().do_reacquire() if lease is None else self._extend_to(lease, _ttl_ms(self) / 1000, "reacquire")
 
@@ -249,9 +230,9 @@ class _Record(_Local):
 
 
 class _TaskLocal:
-    """The records of the tasks that have tried to acquire the lock. Other tasks use the last acquired lock.
+    """The records of the tasks that have tried to acquire the lock, which share attributes that users set here.
 
-    So a task can release a lock that another task acquired for it. All tasks share the attributes that users set here.
+    Other tasks use the last acquired lock, so a task can release a lock that another task acquired for it.
     """
 
     def __init__(self) -> None:
@@ -298,7 +279,7 @@ class _TaskLocal:
 
 
 class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
-    """redis-py's lock for asyncio."""
+    """redis-py's lock for asyncio: arguments, results and errors are those of `redis.asyncio.lock.Lock`."""
 
     _of_each = _TaskLocal
 
@@ -306,10 +287,7 @@ class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
     def acquire(
         self, blocking: bool | None = None, blocking_timeout: float | None = None, token: str | bytes | None = None
     ) -> Coroutine[Any, Any, bool]:
-        """Acquire the lock; the arguments, the result and the errors are those of `redis.asyncio.lock.Lock.acquire`.
-
-        The task that makes this call gets the lock, even if another task runs the coroutine.
-        """
+        """Acquire the lock. The task that makes this call gets it, even if another task runs the coroutine."""
         return self._acquire_for(running_task(), blocking, blocking_timeout, token)
 
     @named("AsyncLock.acquire")
@@ -335,7 +313,7 @@ class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
         except QuorumUnavailable as error:
             raise redis_error_of(error) from error
         finally:
-            # Do this even for a cancelled task: it has tried, so it must not release the lock of another task.
+            # Do this even for a cancelled task: it has tried, so it must not release another task's lock.
             if isinstance(self.local, _TaskLocal):
                 caller = task if task is not None and not task.done() else running_task()
                 self.local.note_for(caller, lease if won else None)
@@ -344,17 +322,16 @@ class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
         return won
 
     async def do_acquire(self, token: str | bytes) -> bool:
-        """Make one attempt with this token."""
         home = home_of(self.redis)
         return bool(await super().do_acquire(token)) if home is None else await self._win(home, 0.0, token, None)
 
     async def owned(self) -> bool:
-        """Return True if this object holds the lock, according to the server and to the local clock."""
+        """Return True if the server and the local clock say that this object holds the lock."""
         lease = _lease_of(self, asyncio.get_running_loop())
         return (lease is None or lease.remaining() > 0) and await super().owned()
 
     async def release(self) -> None:
-        """Release the lock; errors as for `Lock.release`. A cancelled release may be called again."""
+        """Release the lock. A cancelled release may be called again."""
         local = self.local.mine()
         lease = _own_lease(self, local, asyncio.get_running_loop())
         if lease is None:
@@ -362,7 +339,6 @@ class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
         await self._release(lease, local)
 
     async def do_release(self, expected_token: Any) -> None:
-        """Release the lock that has this token; errors as for `Lock.do_release`."""
         loop = asyncio.get_running_loop()
         lease = _lease_of(self, loop, expected_token)
         if lease is not None:
@@ -384,14 +360,12 @@ class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
         local.drop(lease)
 
     def do_extend(self, additional_time: float, replace_ttl: bool) -> Awaitable[Literal[True]]:  # type: ignore[override]
-        """Extend the lock by some seconds, or to some seconds from now; errors as for `Lock.do_release`."""
         lease = _lease_of(self, asyncio.get_running_loop())
         if lease is None:
             return super().do_extend(additional_time, replace_ttl)
         return self._extend_to(lease, _extended(self, lease, additional_time, replace_ttl), "extend")
 
     def do_reacquire(self) -> Awaitable[Literal[True]]:  # type: ignore[override]
-        """Extend the lock to its timeout from now; errors as for `Lock.do_release`."""
         lease = _lease_of(self, asyncio.get_running_loop())
         return super().do_reacquire() if lease is None else self._extend_to(lease, _ttl_ms(self) / 1000, "reacquire")
 
@@ -401,7 +375,7 @@ class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
             if ttl > 0:
                 await lease.extend(ttl)
             else:
-                # The server would delete a key without time left.
+                # As in `Lock`.
                 await lease.release()
         except QuorumUnavailable as error:
             raise redis_error_of(error) from error
@@ -451,7 +425,7 @@ def _lease(lock: Any, home: Home, loop: asyncio.AbstractEventLoop | None, token:
 
 
 def _own_lease(lock: Any, local: _Local, loop: asyncio.AbstractEventLoop | None) -> Any:
-    """Return this object's lock if it can be released without reading the token."""
+    """Return this object's lock, if it can be released without reading the token."""
     lease = local.lease
     if lease is None or local.by_hand or _is_scripted(lock):
         return None
@@ -459,7 +433,7 @@ def _own_lease(lock: Any, local: _Local, loop: asyncio.AbstractEventLoop | None)
 
 
 def _is_scripted(lock: Any) -> bool:
-    """Return True if the lock has its own scripts for redis-py's algorithm, as in RedBeat."""
+    """Return True if the lock has scripts of its own for redis-py's algorithm, as in RedBeat."""
     if not _has_no_script(vars(lock)):
         return True
     kind = type(lock)
@@ -470,15 +444,14 @@ def _is_scripted(lock: Any) -> bool:
 
 
 def _is_of(lease: Any, loop: asyncio.AbstractEventLoop | None) -> bool:
-    """Return True if a lock belongs to this event loop (None: to threads), or to the parent process."""
     driver = lease._shared.driver
     return loop is None or driver.home is loop or driver.status.forked
 
 
 def _lease_of(lock: Any, loop: asyncio.AbstractEventLoop | None, token: bytes | None = None) -> Any:
-    """Return the lock that is held with a token (None: the lock's own), acquired through any object of this process.
+    """Return the lock that any object of this process holds with a token (None: the lock's own).
 
-    Return None if another process acquired it, or if redis-py's scripts must be used. For threads `loop` is None.
+    Return None if another process acquired it, or if redis-py's scripts must be used.
     """
     local = lock.local.mine()
     if token is None:
@@ -499,7 +472,7 @@ def _lease_of(lock: Any, loop: asyncio.AbstractEventLoop | None, token: bytes | 
 
 
 def _let_go(lock: Any, loop: asyncio.AbstractEventLoop | None, token: bytes) -> None:
-    """Let the waiters of this process try again after redis-py's own script has released the lock."""
+    """Let the waiters of this process try again after redis-py's script has released the lock."""
     home = home_of(lock.redis)
     if home is not None:
         client, key = client_at(home, lock.redis, loop), home.encode(lock.name)
@@ -508,7 +481,7 @@ def _let_go(lock: Any, loop: asyncio.AbstractEventLoop | None, token: bytes) -> 
 
 
 def _end_lease(lock: Any, token: bytes) -> None:
-    """Stop the renewal and report no loss after redis-py's own script has released the lock."""
+    """Stop the renewal after redis-py's script has released the lock, and report no loss."""
     local = lock.local.mine()
     lease = local.lease
     if lease is not None and lease._hold.token == token:
@@ -528,7 +501,7 @@ def _extended(lock: Any, lease: Any, additional_time: float, replace_ttl: bool) 
 
 
 def _shorten(lock: Any, lease: Any, ttl: float) -> Any:
-    """Call redis-py's own script, which shortens the key; our own extension never does.
+    """Call redis-py's script, because our own extension never shortens the key.
 
     The token counts as shown: after a hand-off, a late copy of this command could shorten the next holder's key.
     """

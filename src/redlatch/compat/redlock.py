@@ -20,23 +20,16 @@ from . import clients, shared
 
 logger = logging.getLogger(__name__)
 
-# The assumed ttl of a lock of another process. It limits the length of a release.
+# The assumed ttl of another process's lock. It limits the length of a release.
 TTL_MS = 10_000
 
 _original = shared.original("redlock")
 
 if _original is None:
 
-    class CannotObtainLock(Exception):
-        """Too few servers were given."""
+    class CannotObtainLock(Exception): ...
 
     class MultipleRedlockException(Exception):
-        """Several servers failed.
-
-        Args:
-            errors: the error of each server.
-        """
-
         def __init__(self, errors: list[Exception], *args: object) -> None:
             super().__init__(*args)
             self.errors = errors
@@ -53,13 +46,7 @@ else:
 
 
 class Lock(NamedTuple):
-    """An acquired lock.
-
-    Attributes:
-        validity: milliseconds of validity, from when it was acquired.
-        resource: its name.
-        key: its token.
-    """
+    """An acquired lock; `validity` is in milliseconds from when it was acquired, and `key` is the token."""
 
     validity: int
     resource: str | bytes
@@ -71,7 +58,7 @@ class Redlock:
 
     Args:
         connection_list: URLs, dicts of keyword arguments for `redis.StrictRedis`, or redis-py clients.
-        retry_count, retry_delay: their product is the time in seconds that `lock` waits. Default 3 and 0.2.
+        retry_count, retry_delay: `lock` waits for their product, in seconds. Default 3 and 0.2.
 
     Raises:
         Warning: an element cannot be turned into a client, or two are the same database of one server.
@@ -108,11 +95,7 @@ class Redlock:
         self.retry_delay = retry_delay or self.default_retry_delay
 
     def lock(self, resource: str | bytes, ttl: int) -> Lock | bool:
-        """Acquire a lock.
-
-        Args:
-            resource: the name of the lock.
-            ttl: the ttl in milliseconds.
+        """Acquire a lock for `ttl` milliseconds.
 
         Returns:
             The lock. False if another holder has it during the whole wait, or if too few masters answer, which is
@@ -120,7 +103,6 @@ class Redlock:
 
         Raises:
             ValueError: the ttl is not an int, or the name is longer than 512 bytes.
-            AttributeError: a server is not a redis-py client.
             ConfigurationError: a master is a replica.
         """
         _check_ttl(ttl)
@@ -131,7 +113,7 @@ class Redlock:
         try:
             lease = client.foreign(resource, key, ttl)
         except ConfigurationError as error:
-            # The ttl is so short that no validity would be left.
+            # The ttl leaves no validity.
             logger.warning("lock %r cannot be acquired: %s", resource, error)
             return False
         trial = shared.Trial(max(0.0, self.retry_count * self.retry_delay), lambda: self.retry_delay)
@@ -146,7 +128,7 @@ class Redlock:
             raise
 
     def unlock(self, lock: Lock) -> None:
-        """Release a lock, even one that another process acquired. Failures are logged, and no exception is raised."""
+        """Release a lock, even of another process. Failures are logged, and no exception is raised."""
         try:
             key, token = self._key_of(lock.resource), self._key_of(lock.key)
             clients.client_of(self.servers).held_by(lock.resource, key, token, TTL_MS).release()
@@ -158,19 +140,16 @@ class Redlock:
             logger.exception("Error unlocking resource %s", lock.resource)
 
     def lock_instance(self, server: Any, resource: str | bytes, val: bytes, ttl: int) -> Any:
-        """Set the key on one server."""
         _check_ttl(ttl)
         return server.set(resource, val, nx=True, px=ttl)
 
     def unlock_instance(self, server: Any, resource: str | bytes, val: bytes) -> None:
-        """Delete the key on one server if its value is this token."""
         try:
             server.eval(self.unlock_script, 1, resource, val)
         except Exception:
             logger.exception("Error unlocking resource %s in server %s", resource, server)
 
     def get_unique_id(self) -> bytes:
-        """Return a fresh token: 128 random bits in hexadecimal."""
         return secrets.token_hex(16).encode()
 
     def _key_of(self, name: str | bytes) -> bytes:

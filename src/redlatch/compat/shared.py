@@ -1,4 +1,4 @@
-"""Helpers of all drop-ins."""
+"""Helpers of several drop-ins."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ logger = logging.getLogger("redlatch")
 # Seconds for a single server without a socket_timeout: there is no other master to ask.
 SOCKET_TIMEOUT = 5.0
 
-# The originals that only the drop-ins have imported, for their exceptions.
+# The originals that only drop-ins have imported, for their exceptions.
 brought_in: set[str] = set()
 
 
 def original(name: str) -> ModuleType | None:
-    """Import the original client for its exceptions; return None if that fails."""
+    """Import the original, or return None."""
     known = name in sys.modules
     try:
         found = importlib.import_module(name)
@@ -108,10 +108,7 @@ def _as_redis_has_it(address: str, cause: BaseException) -> redis.RedisError:
 
 
 def shown_token(lease: Any) -> Any:
-    """Return the token of a lock and mark it as shown: any code that has it may release the lock.
-
-    Return None if the lock is not held, or if the parent process holds it.
-    """
+    """Return a lock's token and mark it as shown; None if the lock is not held, or if the parent process holds it."""
     hold, shared = lease._hold, lease._shared
     show(shared, hold)
     token = hold.token
@@ -120,7 +117,10 @@ def shown_token(lease: Any) -> Any:
 
 
 def show(shared: Any, hold: Any) -> None:
-    """Mark a token as shown: its lease is not handed off, and local waiters wait for the key on the masters."""
+    """Mark a token as shown: any code that has it may release the lock.
+
+    So its lease is not handed off, and local waiters wait for the key on the masters.
+    """
     # Set it before the token is read: a thread that hands the lease off checks this flag last.
     hold.token_exposed = True
     if hold.key in shared.quorum.queues.by_key and not shared.driver.status.forked:
@@ -137,12 +137,7 @@ def let_go(lease: Any, struck: BaseException) -> None:
 
 
 class Trial:
-    """Repeats an acquire until its timeout, even if no quorum answers, because masters may come back.
-
-    Args:
-        timeout: seconds; None for no limit.
-        pause: returns the seconds to wait before the next attempt.
-    """
+    """Repeats an acquire until its timeout, even if no quorum answers, because masters may come back."""
 
     def __init__(self, timeout: float | None, pause: Callable[[], float]) -> None:
         self._give_up = None if timeout is None else now_ns() / SECOND + timeout
@@ -156,11 +151,7 @@ class Trial:
         return None if self._give_up is not None and now_ns() / SECOND + seconds >= self._give_up else seconds
 
     def acquire(self, lease: Any, failed: Callable[[QuorumUnavailable], object]) -> bool:
-        """Return True if the lock was acquired.
-
-        Args:
-            failed: called with the error when no quorum answers; it may raise.
-        """
+        """Return True if the lock was acquired. Call `failed`, which may raise, if no quorum answers."""
         while True:
             try:
                 return bool(lease.acquire(timeout=self.left()))
@@ -183,7 +174,7 @@ class Trial:
             await asyncio.sleep(seconds)
 
 
-# The methods that the originals call, directly or indirectly.
+# The methods that the originals call.
 _CALLED = frozenset(
     {
         "__getattribute__",
@@ -243,13 +234,13 @@ def _override_in(client: Any, own: dict[str, Any]) -> str:
 
 
 def _is_instrumented(client: Any, name: str, attribute: Any) -> bool:
-    """Return True if an attribute is the client's own method, perhaps wrapped by instrumentation."""
+    """Return True if an attribute is the client's own method, perhaps in a wrapper of instrumentation."""
     while _tool_of(attribute) in _INSTRUMENTATION:
         attribute = getattr(attribute, "__wrapped__", None)
     return getattr(attribute, "__self__", None) is client and getattr(attribute, "__name__", "") == name
 
 
 def _tool_of(attribute: Any) -> str:
-    """Return the package of a wrapper. A wrapt wrapper shows the wrapped module."""
+    """Return the package of a wrapper. wrapt's wrappers have the module of the wrapped function."""
     made_by = getattr(attribute, "_self_wrapper", attribute)
     return str(getattr(made_by, "__module__", "")).partition(".")[0]

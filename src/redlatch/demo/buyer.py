@@ -1,6 +1,6 @@
 """A buyer process of the demo: `python -m redlatch.demo.buyer`. It reads a plan from stdin and writes events to stdout.
 
-The second line of stdin starts the sale. At its end this process exits, even if the demo was killed with SIGKILL.
+The second line of stdin starts the sale. At the end of stdin this process exits, even if the demo was killed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from redlatch.errors import LockError, LockLost, NotOwned, QuorumUnavailable
 # The default of 8 MiB for each of a thousand threads would need much address space.
 _STACK_BYTES = 512 * 1024
 
-# The longest pauses in seconds before the next attempts of a buyer. They get longer to reduce the load of a busy
-# machine. If the last attempt fails too, the masters must be gone.
+# The longest pauses in seconds before the next attempts of a buyer. Longer ones reduce the load of a busy machine.
 _PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, *(1.0,) * 11)
 
 # A release may raise these after a sale. The lock was valid before the write, and the key is gone or will expire.
@@ -110,7 +109,7 @@ class BuyerProcess:
         raise OutOfPatience(f"a buyer failed {len(_PAUSES)} times to buy under the lock; the last error: {failure}")
 
     def _buying_locked(self, client: Any, buyer: int) -> Generator[Any, Any, LockError | None]:
-        """Return the error if nothing was written and the buyer may try again."""
+        # It returns the error if nothing was written.
         lock = client.lock(self._plan.name, ttl=self._plan.ttl)
         began = time.perf_counter()
         try:
@@ -142,7 +141,7 @@ class BuyerProcess:
 
 
 def _give_up(error: Exception) -> None:
-    """Report the error and end the process at once, without waiting for its other buyers."""
+    # Do not wait for the other buyers of this process.
     what = str(error) if isinstance(error, LockError | OutOfPatience) else repr(error)
     try:
         Event(Kind.FAILED, text=what or type(error).__name__).send()
@@ -160,9 +159,8 @@ def main() -> None:
             asyncio.run(process.run_tasks())
         Event(Kind.DONE).send()
     except Exception as error:
-        # For example, the machine refused to start so many threads.
         _give_up(error)
-    # Skip the interpreter's shutdown: it needs the buffer of stdin, and the watching thread blocks in a read of it.
+    # Skip the interpreter's shutdown, which would wait for the thread that reads stdin.
     os._exit(0)
 
 

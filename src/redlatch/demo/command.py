@@ -1,4 +1,4 @@
-"""The command line of `redlatch demo`: its options, its output and its exit status."""
+"""The command line of `redlatch demo`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from click.core import ParameterSource
 from rich.console import Console
 
 from redlatch.arguments import Number
-from redlatch.demo.interrupt import Stopped
 from redlatch.demo.progress import Display
-from redlatch.demo.run import run_demo
+from redlatch.demo.run import Stopped, run_demo
 from redlatch.demo.sale import DemoFailed
 from redlatch.errors import ConfigurationError
 
-# With more buyers, of which half are threads, the demo would measure the scheduler and not the lock.
+# More buyers would measure the scheduler and not the lock.
 MOST_BUYERS = 2000
 
 

@@ -27,13 +27,8 @@ class Kind(StrEnum):
 
     Attributes:
         READY: every buyer of the process waits for the start; `text` is the implementation of the lock.
-        BOUGHT: a buyer has written stock and ledger; it still holds the lock.
-        EMPTY: a buyer found no item left.
         DOOMED: the process holds the lock, has written nothing and waits to be killed.
-        LOST: the lease of a slow buyer ran out; the buyer wrote nothing and tries again.
-        UNANSWERED: no quorum of masters answered a buyer in time; it tries again.
-        FAILED: the process gives up; `text` is the reason.
-        DONE: each buyer of the process has bought an item or found none left.
+        LOST, UNANSWERED: the lease ran out, or no quorum answered; the buyer wrote nothing and tries again.
     """
 
     READY = "ready"
@@ -48,15 +43,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of one buyer process.
-
-    Attributes:
-        folder: the folder of the shop's files.
-        urls: the lock masters; empty for a sale without a lock.
-        name, ttl, patience, longest_pause: as in `sale.Order`.
-        doomed_at: the first buyer that finds this many items left waits to be killed; 0 for no buyer.
-        guarded: whether a guard keeps out masters that may have forgotten a lease.
-    """
+    """The plan of one buyer process. The first buyer that finds `doomed_at` items left waits to be killed."""
 
     folder: str
     face: Face
@@ -93,7 +80,7 @@ class Event:
     text: str = ""
 
     def send(self) -> None:
-        """Write the event in one call. A line is shorter than PIPE_BUF, so lines of threads do not mix."""
+        # A line is shorter than PIPE_BUF, so lines of threads do not mix.
         line = json.dumps({"kind": self.kind, "wait": self.wait, "text": self.text[:2000]})
         os.write(1, line.encode() + b"\n")
 
@@ -108,8 +95,7 @@ class BuyerProcess:
         self.plan = plan
         self.finished = False
         with errors.open("ab") as stderr:
-            # It gets its own session, so that Ctrl-C reaches only the demo. With -P and our own path it imports the
-            # same modules as the demo, regardless of the current folder.
+            # In its own session, Ctrl-C reaches only the demo. With -P and our own path it imports the same modules.
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "redlatch.demo.buyer"],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -141,7 +127,6 @@ class BuyerProcess:
 
     def _write(self, line: bytes) -> None:
         assert self._process.stdin is not None
-        # If the process has ended, the reader reports that.
         with suppress(BrokenPipeError):
             os.write(self._process.stdin.fileno(), line)
 
@@ -150,11 +135,10 @@ class BuyerProcess:
         try:
             with os.fdopen(os.dup(self._process.stdout.fileno()), "rb") as lines:
                 for line in lines:
-                    # The process was killed while it wrote.
                     if line.endswith(b"\n"):
                         inbox.put((self, Event.from_line(line)))
         finally:
-            # Even after a line that is not an event: otherwise the demo would wait until its time limit.
+            # Otherwise the demo would wait until its time limit, for example after a malformed line.
             inbox.put((self, None))
 
 

@@ -11,8 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from redlatch.demo.masters import Masters
-from redlatch.demo.sale import Order, Tally, count
+from redlatch.demo.sale import Masters, Order, Tally, count
 from redlatch.demo.shop import THINKING
 
 
@@ -34,7 +33,7 @@ class Result:
         return self.locked.sold == self.locked.stock and self.locked.left == 0
 
     def to_json(self) -> str:
-        """Return the result as JSON; `*_ms` are milliseconds, other times seconds."""
+        # `*_ms` are milliseconds, other times seconds.
         locked = self.locked
         return json.dumps(
             {

@@ -2,45 +2,101 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
 import uuid
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import redlatch
-from redlatch.demo.interrupt import Interruptions, OutOfTime
-from redlatch.demo.masters import Masters, open_masters
 from redlatch.demo.progress import Display
 from redlatch.demo.report import Result
-from redlatch.demo.sale import DemoFailed, Order, Sale, count
+from redlatch.demo.sale import DemoFailed, Masters, Order, Sale, count, open_masters
 from redlatch.errors import ConfigurationError, LockError
 
 PROCESSES = 4
 
-# All buyers wait this long after the holder was killed.
 TTL = 1.0
 
 # Attempts per second of all waiting buyers together on five masters. With the client's default pause, 1000 buyers make
 # 40,000: on two busy cores the sale took 28 s, and with this limit 5 s.
 ATTEMPTS = 8_000
 
-# The client's default of the longest pause, in seconds.
 SHORTEST = 0.05
 
-# The part of the time limit in seconds that is left for the cleanup.
+# For the cleanup, in seconds.
 RESERVE = 0.5
 
 FIRST_LOCK = 5.0
 
+_BY_HAND = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class OutOfTime(Exception): ...
+
+
+class Stopped(KeyboardInterrupt):
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.status = 128 + number
+
+
+class Interruptions:
+    """A context manager in which a signal raises Stopped and the time limit raises OutOfTime.
+
+    Only the first signal counts: a second Ctrl-C must not stop the cleanup.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._before: dict[signal.Signals, Any] = {}
+        self._postponing = False
+        self._missed: BaseException | None = None
+
+    def __enter__(self) -> Interruptions:
+        for number in (*_BY_HAND, signal.SIGALRM):
+            if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                # The program was started with nohup.
+                continue
+            self._before[number] = signal.signal(number, self._first)
+        signal.setitimer(signal.ITIMER_REAL, self._seconds)
+        return self
+
+    def disarm(self) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number in _BY_HAND:
+            signal.signal(number, signal.SIG_IGN)
+
+    def _first(self, number: int, frame: FrameType | None) -> None:
+        self.disarm()
+        error = OutOfTime() if number == signal.SIGALRM else Stopped(number)
+        if not self._postponing:
+            raise error
+        self._missed = error
+
+    @contextmanager
+    def postponed(self) -> Iterator[None]:
+        """Postpone the exception to the end of the block, which starts or ends processes."""
+        self._postponing = True
+        try:
+            yield
+        finally:
+            self._postponing = False
+        missed, self._missed = self._missed, None
+        if missed is not None:
+            raise missed
+
+    def __exit__(self, *_: object) -> None:
+        self.disarm()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
 
 def run_demo(stock: int, buyers: int, masters: int, servers: Sequence[str], seconds: float, display: Display) -> Result:
-    """Hold both sales and return their results, leaving no process, file or key behind.
-
-    Raises:
-        DemoFailed: there is no result; the message gives the reason.
-        ConfigurationError: `servers` is invalid.
-    """
+    """Hold both sales and return their results, leaving no process, file or key behind."""
     pause = max(SHORTEST, 2 * buyers / ATTEMPTS * (len(servers) or masters) / 5)
     order = Order(stock, buyers, PROCESSES, f"redlatch-demo:{uuid.uuid4()}", TTL, seconds, pause)
     try:
@@ -72,7 +128,7 @@ def _hold_both(order: Order, fleet: Masters, folder: Path, display: Display, int
 
 
 def _open(cleanup: ExitStack, number: int, servers: Sequence[str]) -> Masters:
-    """Raise DemoFailed if embedded masters do not start, because no option is wrong then."""
+    # No option is wrong if embedded masters do not start.
     try:
         return cleanup.enter_context(open_masters(number, servers))
     except (LockError, RuntimeError, OSError) as error:
@@ -103,5 +159,5 @@ def _try_lock(masters: Masters, order: Order) -> None:
     except ConfigurationError:
         raise
     except (LockError, ImportError) as error:
-        # An ImportError means that REDLATCH_IMPL asks for a build that does not exist.
+        # REDLATCH_IMPL may force a build that does not exist.
         raise DemoFailed(f"cannot lock: {error}") from error

@@ -1,26 +1,82 @@
 """One sale: start the buyer processes, handle their events, and kill a master and a buyer process on the way.
 
 With a lock, the demo kills a master when half the stock is sold, and the process that holds the lock when two fifths
-are
-left. A new process takes over those of its buyers that have not bought: otherwise the number of remaining buyers would
-depend on the process.
+are left. A new process takes over those of its buyers that have not bought.
 """
 
 from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from redlatch.demo.masters import Masters
 from redlatch.demo.process import BuyerProcess, Event, Face, Inbox, Kind, Plan
 from redlatch.demo.progress import Display
 from redlatch.demo.shop import Shop
+from redlatch.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from redlatch.testing import embedded
 
 TICK = 0.02
+
+ENOUGH_TO_KILL_ONE = 3
+
+# Seconds until the killed master comes back.
+AWAY = 0.5
+
+
+class Masters:
+    """The lock masters. If they are the demo's own and enough, one of them will be killed."""
+
+    def __init__(self, urls: Sequence[str], fleet: embedded.Masters | None = None) -> None:
+        self.urls = tuple(urls)
+        self.quorum = len(self.urls) // 2 + 1
+        self.own = fleet is not None
+        self.killable = self.own and len(self.urls) >= ENOUGH_TO_KILL_ONE
+        self._fleet = fleet
+        self._victim = 1
+        self._killed = False
+        self._back_at: float | None = None
+
+    @property
+    def away(self) -> bool:
+        return self._back_at is not None
+
+    def kill_one(self, tell: Callable[[str], None]) -> None:
+        if not self.killable or self._killed or self._fleet is None:
+            return
+        self._killed = True
+        self._fleet.kill(self._victim)
+        self._back_at = time.perf_counter() + AWAY
+        count = len(self.urls)
+        tell(f"master {self._victim + 1} killed (SIGKILL): {count - 1} of {count} left, {self.quorum} must agree")
+
+    def bring_back_when_due(self, tell: Callable[[str], None]) -> None:
+        if self._back_at is None or self._fleet is None or time.perf_counter() < self._back_at:
+            return
+        self._back_at = None
+        try:
+            self._fleet.start(self._victim)
+        except ConfigurationError as error:
+            raise RuntimeError(f"master {self._victim + 1} does not come back: {error}") from error
+        tell(f"master {self._victim + 1} is back, empty; it votes again when no lease from before is left")
+
+
+@contextmanager
+def open_masters(count: int, servers: Sequence[str]) -> Iterator[Masters]:
+    if servers:
+        yield Masters(servers)
+        return
+    from redlatch.testing import embedded
+
+    fleet = embedded.masters(count)
+    with fleet as urls:
+        yield Masters(urls, fleet)
 
 
 class DemoFailed(Exception): ...
@@ -32,14 +88,7 @@ def count(number: int, what: str) -> str:
 
 @dataclass(frozen=True)
 class Order:
-    """The size and terms of a sale.
-
-    Attributes:
-        processes: the number of buyer processes; half run threads, half asyncio.
-        ttl: seconds of a lease.
-        patience: seconds after which a buyer gives up waiting for the lock.
-        longest_pause: seconds between two attempts of a waiting buyer.
-    """
+    """The size and terms of a sale; a buyer gives up after `patience` seconds."""
 
     stock: int
     buyers: int
@@ -60,18 +109,7 @@ class Order:
 
 @dataclass
 class Tally:
-    """The result of a sale.
-
-    Attributes:
-        sold: from the ledger.
-        left: from the stock file.
-        halted: the seconds in which no item was sold, because the holder of the lock was dead.
-        impl: the implementation of the lock.
-        lost_leases: how often a buyer was too slow and did not write.
-        unanswered: how often no quorum answered a buyer in time, so that it tried again.
-        waits: the length of each successful acquire in seconds.
-        history: the events, with the seconds since the start.
-    """
+    """The result of a sale. `halted` is the time without a sale because the lock's holder was dead."""
 
     stock: int
     sold: int = 0
@@ -90,10 +128,7 @@ class Tally:
 
 
 class Sale:
-    """One sale; without masters it has no lock, and no process is killed.
-
-    In the context `undisturbed`, no signal raises an exception: processes are started and ended there.
-    """
+    """One sale; without masters it has no lock. Signals raise no exception inside `undisturbed`."""
 
     def __init__(
         self,
@@ -113,7 +148,6 @@ class Sale:
         self._processes: list[BuyerProcess] = []
         self._waiting = 0
         self._began = 0.0
-        # The time of the kill of the lock's holder, until an item is sold.
         self._halted = 0.0
         self._tally = Tally(order.stock)
 
@@ -193,7 +227,7 @@ class Sale:
                 process.finished = True
 
     def _ready(self, process: BuyerProcess) -> None:
-        """Start the sale when all processes are ready. A process that replaces a killed one starts at once."""
+        # A process that replaces a killed one starts at once.
         if self._began:
             process.open_door()
             return
@@ -211,7 +245,7 @@ class Sale:
         self._display.sold(self._tally.sold)
         if not self._masters:
             return
-        # Events may arrive late: an item that was sold before the kill does not end the halt.
+        # An item that was sold before the kill, and arrives late, does not end the halt.
         if self._halted and self._tally.sold > self._order.stock - self._order.doomed_at:
             self._tally.halted = time.perf_counter() - self._halted
             self._tell(f"the sale goes on: the killed buyer's lease ran out after {self._tally.halted:.2f} s")

@@ -1,8 +1,7 @@
 """The shop: an unprotected stock, a ledger of the sales, and the purchase of one buyer.
 
-The ledger gets one line per sale through O_APPEND, which no race can lose, so it is the reference for the stock. Both
-files stay consistent when a process is killed: it stops before it has written anything (`Doom`), and only then asks to
-be killed.
+The ledger gets one line per sale through O_APPEND, which no race can lose, so it is the reference for the stock. A
+doomed process has written nothing when it asks to be killed, so both files stay consistent.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from pathlib import Path
 
 from redlatch.demo.process import Event, Kind
 
-# Seconds between a buyer's read of the stock and its write: long enough that without a lock other buyers nearly always
-# read the same number meanwhile.
+# Seconds between a buyer's read of the stock and its write, in which others nearly always read the same number.
 THINKING = (0.002, 0.004)
 
 # One call overwrites a number of fixed width, so no reader sees half a number.
@@ -50,7 +48,7 @@ class Shop:
         return [int(line) for line in (self._folder / "ledger").read_text().splitlines()]
 
     def first(self, mark: str) -> bool:
-        """Return True if this is the first call with `mark` in all processes of this sale."""
+        """Return True for the first call with `mark` in all processes of this sale."""
         try:
             os.close(os.open(self._folder / mark, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
@@ -59,7 +57,7 @@ class Shop:
 
 
 class Doom:
-    """Decides if this process must be killed: a buyer of it holds the lock and is the first to find `at` items left."""
+    """Dooms this process if a buyer of it holds the lock and is the first to find `at` items left."""
 
     def __init__(self, shop: Shop, at: int) -> None:
         self._shop = shop
@@ -74,13 +72,9 @@ class Doom:
 
 
 def purchase(shop: Shop, buyer: int, doom: Doom, wait: float | None, check: Callable[[], None]) -> Iterator[float]:
-    """Buy one item if any is left. Yield the seconds to pause; the caller pauses as a thread or as an asyncio task.
+    """Buy one item if any is left. Yield the seconds to pause.
 
-    The event is sent before the lock is released. So a process that is killed right afterwards has reported its sale.
-
-    Args:
-        wait: the seconds that the acquire took, None without a lock.
-        check: raises LockLost if the lease is over; called right before the write.
+    The event is sent before the lock is released, so a process that is killed afterwards has reported its sale.
     """
     left = shop.left()
     while doom.seals(left, wait):

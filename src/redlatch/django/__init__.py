@@ -1,6 +1,6 @@
 """Locks for Django: the app ``redlatch.django``, the setting REDLATCH, and caches with locks (docs/django.md).
 
-The names are imported on first use, because Django imports this package before its settings and apps are ready.
+Names are imported on first use, because Django imports this package before its settings and apps are ready.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..lazy import attributes as _attributes
 
-# `redlatch.django.atomic` is the function: if it were imported on first use, the module would replace it.
+# Not on first use: the module of this name would replace the function.
 from .atomic import atomic
 
 if TYPE_CHECKING:

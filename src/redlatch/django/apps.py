@@ -1,19 +1,4 @@
-"""The Django app ``redlatch.django`` and its system checks.
-
-::
-
-    INSTALLED_APPS = [..., "redlatch.django"]
-
-``manage.py check`` checks the settings. ``manage.py check --deploy`` also asks the masters, as a client does:
-
-* redlatch.E001: the setting REDLATCH is malformed, or a cache names an alias that it lacks.
-* redlatch.E002: no quorum votes, or the masters serve clients with another list or guard.
-* redlatch.W001: a master does not vote.
-* redlatch.W002: several masters, but no guard.
-* redlatch.W003: a master may evict locks.
-* redlatch.W004: two masters; a quorum needs both.
-* redlatch.W005: `cache.clear()` deletes locks, because they are in the database of a cache.
-"""
+"""The Django app ``redlatch.django`` and its system checks (docs/django.md)."""
 
 from __future__ import annotations
 
@@ -33,10 +18,8 @@ from ..errors import ConfigurationError
 from ..health import Health
 from ..masters.listed import masters_of
 from ..wire.dial.conversation import seconds
-from . import conf
-from .clients import new_client
+from .clients import aliases, arguments_of, new_client
 
-# Seconds to wait for all masters, on slow networks.
 CONNECT_TIMEOUT = 2.0
 
 PAUSE = 0.02
@@ -45,8 +28,6 @@ TAG = "redlatch"
 
 
 class RedlatchConfig(AppConfig):  # type: ignore[misc]
-    """The app ``redlatch.django``."""
-
     name = "redlatch.django"
     label = "redlatch"
 
@@ -57,12 +38,11 @@ class RedlatchConfig(AppConfig):  # type: ignore[misc]
 
 
 def check_settings(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
-    """Return an error for each invalid entry of the setting REDLATCH; no I/O."""
     found = []
     for alias in [None, *_aliases()]:
         try:
             if alias is None:
-                conf.aliases()
+                aliases()
             else:
                 new_client(Client, alias).close()
         except ImproperlyConfigured as error:
@@ -82,17 +62,15 @@ def check_masters(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
         try:
             client = new_client(Client, alias)
         except ImproperlyConfigured:
-            # `check_settings` reports it.
             continue
         where = f"settings.REDLATCH[{alias!r}]"
         found += _of_health(look(client), where)
-        guarded = conf.arguments_of(alias)[1].get("guard", True) is not None
+        guarded = arguments_of(alias)[1].get("guard", True) is not None
         found += _of_list(len(client.health().masters), guarded, where)
     return found
 
 
 def check_caches(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
-    """Return a warning for each cache whose `clear` deletes locks, and ask the servers of caches that have locks."""
     found: list[checks.CheckMessage] = []
     masters = {name for alias in _aliases() for name in _names_of(alias)}
     for name in getattr(settings, "CACHES", {}):
@@ -110,7 +88,6 @@ def check_caches(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
 
 
 def look(client: Client) -> Health:
-    """Connect a client, and close it when all masters vote or the time is over. Return its health."""
     end = seconds() + CONNECT_TIMEOUT
     try:
         try:
@@ -170,18 +147,16 @@ def _cleared(where: str, why: str) -> checks.CheckMessage:
 
 
 def _aliases() -> list[str]:
-    """Return the aliases of the setting; none if it is malformed, which `check_settings` reports."""
     try:
-        return conf.aliases()
+        return aliases()
     except ImproperlyConfigured:
         return []
 
 
 def _names_of(alias: str) -> list[str]:
     try:
-        return [master.name for master in masters_of(conf.arguments_of(alias)[0])]
+        return [master.name for master in masters_of(arguments_of(alias)[0])]
     except (ImproperlyConfigured, ConfigurationError):
-        # `check_settings` reports it.
         return []
 
 
@@ -192,7 +167,7 @@ def _has_own_locks(cache: Any) -> bool:
 
 
 def _server_of(cache: Any) -> Any:
-    """Return a redis-py client of the server to which a cache writes; None for a cache of another kind."""
+    # None for a cache of another kind.
     if isinstance(cache, RedisCache):
         return cache._cache.get_client(None, write=True)
     # A cache of django-redis, which may not be installed. A sharded one has no single server.

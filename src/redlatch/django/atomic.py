@@ -5,9 +5,8 @@ If the lock were released inside the transaction, the next holder could read dat
 
     acquire, BEGIN, body, check, COMMIT, the on_commit functions, release
 
-Inside another atomic block, the transaction and so the lock belong to that block: one of ours, or a plain one
-(`_Watch`).
-In a `TestCase` the outermost block inside the test's transaction, which is never committed, counts as the transaction.
+Inside another atomic block, the lock belongs to that block: one of ours, or a plain one (`_Watch`). In a `TestCase` the
+outermost block inside the test's transaction counts as the transaction.
 """
 
 from __future__ import annotations
@@ -19,12 +18,10 @@ from typing import Any, TypeVar
 from ..client import Lock
 from ..errors import LockError
 from ..locks.thread_multi import MultiLock
-from ..transactions.commits import surely_rolled_back
-from ..transactions.held import Holdings, Outcome, check_kind
+from ..transactions import Holdings, Outcome, check_kind, surely_rolled_back
 
 AnyLock = TypeVar("AnyLock", Lock, MultiLock)
 
-# The attribute of a connection.
 _ATTRIBUTE = "_redlatch_transaction"
 
 
@@ -38,14 +35,13 @@ def atomic(
 ) -> Iterator[AnyLock]:
     """Run a block or a function in a transaction that holds a lock until it has ended.
 
-    It is `transaction.atomic` with a lock around it. ``as`` gives the held lock. Do not release it yourself. Before
-    COMMIT, it raises an exception and rolls back if the lock is not valid for long enough. The `on_commit` functions
-    run before the release. If the connection breaks in COMMIT, the commit is in doubt. Then the lock is not released:
-    `on_lost` is called, and the lock expires.
+    It is `transaction.atomic` with a lock around it. ``as`` gives the held lock. Do not release it yourself. The
+    `on_commit` functions run before the release. If the connection breaks in COMMIT, the commit is in doubt. Then the
+    lock is not released: `on_lost` is called, and the lock expires.
 
     Args:
         lock: a lock or a multi-lock of a `Client` that is not held, or a function that makes one. A decorator needs the
-            function, because each call is another holder. The lock is acquired within its timeout.
+            function, because each call is another holder.
         using: the alias of the database. None is "default".
         durable: if True, this block must be the outermost one. If False, the lock of a block inside another one is held
             until the outermost block has ended. Only set it to False at READ COMMITTED (the default of Django), and
@@ -61,7 +57,6 @@ def atomic(
         AlreadyHeld: the transaction holds some of the names otherwise, or `lock` is held already.
         QuorumUnavailable: too many masters failed; `causes` has the error of each.
         ClientUnusable: the client is closed, or belongs to another process.
-        ConfigurationError, TypeError: an argument is invalid.
     """
     from django.db import transaction
 
@@ -72,7 +67,6 @@ def atomic(
     connection = transaction.get_connection(using)
     joined = _joined(connection, durable)
     whole = _Transaction(connection) if joined is None else joined
-    # The outermost block releases all locks. For a plain one, `_Watch` does.
     with whole if joined is None else nullcontext():
         held = whole.acquire(made, margin)
         with transaction.atomic(using=using, durable=durable):
@@ -84,10 +78,6 @@ def atomic(
 
 
 def _joined(connection: Any, durable: bool) -> _Transaction | None:
-    """Return the transaction that a new block joins, or None if the block is the outermost one.
-
-    Raise TransactionManagementError if the block would have to join one and is durable, or if it would not commit.
-    """
     from django.db.transaction import TransactionManagementError
 
     blocks = connection.atomic_blocks if connection.in_atomic_block else []
@@ -111,17 +101,13 @@ def _joined(connection: Any, durable: bool) -> _Transaction | None:
 
 
 class _Transaction:
-    """A transaction with the locks that it holds. This one is ended by our own outermost block.
-
-    Attributes:
-        committing: True once the locks were checked and COMMIT may have been sent.
-    """
+    """A transaction with the locks that it holds. This one is ended by our own outermost block."""
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
         self.holdings = Holdings()
         self.committing = self.committed = False
-        # The transaction whose `on_commit` function runs this one: its locks are still held.
+        # The transaction whose `on_commit` function runs this one; its locks are still held.
         self._before: _Transaction | None = getattr(connection, _ATTRIBUTE, None)
 
     def __enter__(self) -> None: ...
@@ -171,7 +157,7 @@ class _Transaction:
         self.holdings.check()
 
     def end(self, error: BaseException | None) -> None:
-        """Release all locks after the transaction. `error` is what the block or its COMMIT raised."""
+        # `error` is what the block or its COMMIT raised.
         if getattr(self.connection, _ATTRIBUTE, None) is self:
             setattr(self.connection, _ATTRIBUTE, self._before)
         if self.committed or (self.committing and error is None):
@@ -189,8 +175,7 @@ class _Watch(_Transaction):
     """A transaction that a plain outermost block of Django ends.
 
     Django calls functions after a commit, but not after a rollback. So the methods of the connection object by which
-    the
-    outermost block ends are replaced until it has ended:
+    the outermost block ends are replaced until it has ended:
 
     * `commit` checks the locks first, and rolls back if one is not valid for long enough.
     * `set_autocommit` is the last step, even after a rollback, and runs the `on_commit` functions. Then the locks are
@@ -201,7 +186,7 @@ class _Watch(_Transaction):
     def __init__(self, connection: Any) -> None:
         super().__init__(connection)
         self._error: BaseException | None = None
-        # True during the last step of the outermost block. The `on_commit` functions may have transactions themselves.
+        # True in the last step of the outermost block, whose `on_commit` functions may have transactions themselves.
         self._ending = False
         self._replaced = {name: vars(connection)[name] for name in _ENDINGS if name in vars(connection)}
         self._former = {name: getattr(connection, name) for name in _ENDINGS}
@@ -228,7 +213,7 @@ class _Watch(_Transaction):
         try:
             self.check()
         except LockError:
-            # The block rolls back only after errors of the database. Without this, MySQL would commit.
+            # The block rolls back only after errors of the database; otherwise MySQL would commit.
             try:
                 self.connection.rollback()
             except Error:

@@ -1,14 +1,5 @@
 """Django's cache backend for Redis, with locks.
 
-::
-
-    CACHES = {
-        "default": {"BACKEND": "redlatch.django.cache.RedisCache", "LOCATION": "redis://10.0.0.9"},
-    }
-
-    with cache.lock("report", timeout=10.0, blocking_timeout=2.0): ...
-    async with cache.alock("report", timeout=10.0): ...
-
 The locks are on the masters of settings.REDLATCH. Without that setting they are on the cache's own server, where
 `cache.clear()` deletes them. For django-redis see `redlatch.django.django_redis_cache`.
 """
@@ -24,13 +15,11 @@ from django.core.cache.backends.redis import RedisCache as PlainRedisCache
 from ..compat.clients import RENEWED_MS, async_client_of, encoder_of, home_of
 from ..compat.redis_py import Lock
 from ..compat.shared import redis_error_of
-from . import conf
-from .clients import get_async_client, get_client
+from .clients import DEFAULT_ALIAS, aliases, get_async_client, get_client
 from .locks import AsyncCacheLock, CacheLock
 
-# The servers of caches, kept for the life of the process. Django makes a cache object, with its own connection pool,
-# for each thread and for each request under ASGI. The drop-in's client would end with the last pool, and connect again
-# in the next request.
+# The servers of caches, kept for the life of the process. Django makes a cache object with its own connection pool for
+# each thread and request, and the drop-in's client would end with the last pool.
 _servers: set[Any] = set()
 
 
@@ -45,10 +34,9 @@ class LockMixin:
     def lock_alias(self) -> str | None:
         """The alias in settings.REDLATCH for the locks; None if they are on the cache's server.
 
-        The entry "REDLATCH" of the cache in settings.CACHES names it. Without such an entry it is "default", if
-        settings.REDLATCH has that alias.
+        The cache's entry "REDLATCH" in settings.CACHES names it; by default it is "default", if that exists.
         """
-        default = conf.DEFAULT_ALIAS if conf.DEFAULT_ALIAS in conf.aliases() else None
+        default = DEFAULT_ALIAS if DEFAULT_ALIAS in aliases() else None
         alias: str | None = self._params_of_locks.get("REDLATCH", default)
         return alias
 
@@ -67,18 +55,16 @@ class LockMixin:
 
         Args:
             key, version: the name; the cache makes a key of it, as for its values.
-            timeout: the time to live in seconds. None renews the lock until it is released; it is free soon after its
-                process has died. Default None.
+            timeout: the time to live in seconds. With None the lock is renewed until it is released. Default None.
             sleep: a shorter `blocking_timeout` means one attempt; no effect on the masters of settings.REDLATCH.
-                Waiters do not poll. Default 0.1.
+                Default 0.1.
             blocking: if True, `acquire` and ``with`` wait. Default True.
-            blocking_timeout: seconds that they wait. None means no limit. Default None.
+            blocking_timeout: seconds that they wait. Default None: no limit.
             client: a redis-py client of another server; not with settings.REDLATCH. Default the cache's own.
             thread_local: if True, only the thread that acquired the lock can release it. Default True.
 
         Returns:
-            The drop-in for redis-py's `Lock`, on the cache's own server. On the masters of settings.REDLATCH a
-            `CacheLock`, whose methods are the same.
+            The drop-in for redis-py's `Lock`; on the masters of settings.REDLATCH a `CacheLock` with the same methods.
 
         Raises:
             ImproperlyConfigured: settings.REDLATCH is malformed, or lacks the alias of the cache.
@@ -106,12 +92,7 @@ class LockMixin:
     ) -> AsyncCacheLock:
         """Make a lock for asyncio; nothing is sent yet. It excludes the locks of `lock`.
 
-        Args:
-            thread_local: if True, only the task that acquired the lock can release it. Default True.
-            key, version, timeout, sleep, blocking, blocking_timeout, client: as for `lock`.
-
-        Raises:
-            ImproperlyConfigured, TypeError: as for `lock`.
+        The arguments and errors are those of `lock`; with `thread_local` the lock belongs to a task.
         """
         alias = self.lock_alias
         if alias is not None:
@@ -150,7 +131,6 @@ def _lock(client: Any, name: str, timeout: float | None) -> Any:
 
 
 def _own_lock(server: Any, name: str, timeout: float | None) -> Any:
-    """Make a lock for asyncio on the cache's own server, with the key and the ttl of the drop-in."""
     client = async_client_of([server])
     ttl_ms = int(timeout * 1000) if timeout else RENEWED_MS
     return client.foreign(name, encoder_of(server)(name), ttl_ms, None, not timeout)

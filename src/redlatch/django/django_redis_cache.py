@@ -1,13 +1,6 @@
-"""The cache backend of django-redis, with the locks of redlatch.
+"""The cache backend of django-redis with locks: ``"BACKEND": "redlatch.django.django_redis_cache.RedisCache"``.
 
-::
-
-    CACHES = {
-        "default": {"BACKEND": "redlatch.django.django_redis_cache.RedisCache", "LOCATION": "redis://10.0.0.9"},
-    }
-
-`cache.lock` takes the arguments of django-redis. See `redlatch.django.cache` for the setting REDLATCH, which puts the
-locks on a quorum of masters.
+`cache.lock` takes the arguments of django-redis. `redlatch.django.cache` describes where the locks are.
 """
 
 from __future__ import annotations

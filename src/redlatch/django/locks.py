@@ -1,11 +1,7 @@
 """Locks with the interface of redis-py's `Lock`, on the clients of the setting REDLATCH and for asyncio.
 
-`RedisCache.lock` and `RedisCache.alock` make them. The differences from redis-py:
-
-* With `timeout=None` the lock has the ttl of the client and is renewed until it is released.
-* `acquire` takes no token: redlatch draws a new one for each attempt.
-* Waiters do not poll, so `sleep` has no effect.
-* The lock ends at its local deadline; `release` and `extend` then raise LockNotOwnedError.
+With `timeout=None` a lock is renewed until it is released. `acquire` takes no token, and `sleep` has no effect. After
+the local deadline, `release` and `extend` raise LockNotOwnedError.
 """
 
 from __future__ import annotations
@@ -35,8 +31,6 @@ class _Record(Generic[AnyLock]):
 
 
 class _Records(Generic[AnyLock]):
-    """The redlatch locks of one lock object that are acquired: one for each `owner()`, or one for all."""
-
     def __init__(self, owner: Callable[[], object | None] | None) -> None:
         self._owner = owner
         self._shared = _Record[AnyLock]()
@@ -53,13 +47,7 @@ class _Records(Generic[AnyLock]):
 
 
 class _CacheLock(Generic[AnyLock]):
-    """The part shared by the sync and asyncio locks.
-
-    Args:
-        make: makes a redlatch lock; each acquire needs a new one.
-        thread_local: whether each thread or task has its own lock, which others cannot release.
-        error_of: makes the error to raise if too many masters failed; None raises `QuorumUnavailable`.
-    """
+    """The part shared by the sync and asyncio locks; each acquire needs a new redlatch lock from `make`."""
 
     _owner: Callable[[], object | None]
 
@@ -123,21 +111,14 @@ class _CacheLock(Generic[AnyLock]):
 
 
 class CacheLock(_CacheLock[Lock]):
-    """A lock of a cache for threads."""
+    """A cache's lock for threads."""
 
     _owner = staticmethod(_thread)
 
     def acquire(
         self, sleep: float | None = None, blocking: bool | None = None, blocking_timeout: float | None = None
     ) -> bool:
-        """Acquire the lock.
-
-        Args:
-            sleep: has no effect.
-            blocking, blocking_timeout: None means those of the lock.
-
-        Returns:
-            True if the lock was acquired.
+        """Acquire the lock; `sleep` has no effect, and None means the lock's own setting.
 
         Raises:
             QuorumUnavailable: too many masters failed.
@@ -172,11 +153,7 @@ class CacheLock(_CacheLock[Lock]):
             record.lock = None
 
     def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
-        """Extend the lock.
-
-        Args:
-            additional_time: seconds to add to the time left.
-            replace_ttl: if True, the lock lives for these seconds from now instead. Default False.
+        """Extend the lock by some seconds; with `replace_ttl`, to these seconds from now.
 
         Raises:
             LockError: the lock was not acquired, or has no timeout.
@@ -197,12 +174,12 @@ class CacheLock(_CacheLock[Lock]):
         return True
 
     def locked(self) -> bool:
-        """Ask the masters whether any holder has the lock."""
+        """Return True if the masters have a holder of the lock."""
         with self._errors_of("look at"):
             return self._make().locked()
 
     def owned(self) -> bool:
-        """Ask the masters whether the caller holds the lock through this object."""
+        """Return True if the masters have the caller as the holder."""
         lock = self.lock
         with self._errors_of("look at"):
             return lock is not None and lock.owned()
@@ -224,16 +201,15 @@ class CacheLock(_CacheLock[Lock]):
 
 
 class AsyncCacheLock(_CacheLock[AsyncLock]):
-    """A lock of a cache for asyncio.
+    """A cache's lock for asyncio. It belongs to the task that makes the call, even if another one runs the coroutine.
 
-    It belongs to the task that makes the call, even if another task runs the coroutine.
+    The methods have the arguments, results and errors of `CacheLock`.
     """
 
     _owner = staticmethod(running_task)
 
     @coroutine_function
     def acquire(self, blocking: bool | None = None, blocking_timeout: float | None = None) -> Coroutine[Any, Any, bool]:
-        """Acquire the lock; the arguments, the result and the errors are those of `CacheLock.acquire`."""
         return self._acquire(self._records.mine(), self._seconds_to_wait(blocking, blocking_timeout))
 
     @named("AsyncCacheLock.acquire")
@@ -247,7 +223,7 @@ class AsyncCacheLock(_CacheLock[AsyncLock]):
 
     @coroutine_function
     def release(self) -> Coroutine[Any, Any, None]:
-        """Release the lock; errors as for `CacheLock.release`. A cancelled release is still sent."""
+        """Release the lock. A cancelled release is still sent."""
         return self._release(self._records.mine())
 
     @named("AsyncCacheLock.release")
@@ -261,12 +237,10 @@ class AsyncCacheLock(_CacheLock[AsyncLock]):
 
     @coroutine_function
     def extend(self, additional_time: float, replace_ttl: bool = False) -> Coroutine[Any, Any, Literal[True]]:
-        """Extend the lock; the arguments and the errors are those of `CacheLock.extend`."""
         return self._extend("extend", self._records.mine(), additional_time, replace_ttl)
 
     @coroutine_function
     def reacquire(self) -> Coroutine[Any, Any, Literal[True]]:
-        """Extend the lock to its timeout from now; errors as for `extend`."""
         return self._extend("reacquire", self._records.mine(), None, True)
 
     async def _extend(
@@ -280,13 +254,11 @@ class AsyncCacheLock(_CacheLock[AsyncLock]):
         return True
 
     async def locked(self) -> bool:
-        """Ask the masters whether any holder has the lock."""
         with self._errors_of("look at"):
             return await self._make().locked()
 
     @coroutine_function
     def owned(self) -> Coroutine[Any, Any, bool]:
-        """Ask the masters whether the caller holds the lock through this object."""
         return self._owned(self.lock)
 
     async def _owned(self, lock: AsyncLock | None) -> bool:

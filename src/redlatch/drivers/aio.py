@@ -1,14 +1,9 @@
 """The driver for asyncio (and uvloop): one flush in each turn of the loop, replies wake their tasks, one timer for all.
 
-Everything runs in the loop's thread. The commands of one turn leave in one write for each master (`call_soon`). A
-readable socket is read and parsed once for each event. Only dialling happens elsewhere (`wire.dial.connect`).
-
 A client that is forgotten without `close` is collected. While a reference to the client or to one of its locks exists,
 the loop keeps the driver alive: its callbacks are methods of the driver, because weak references would cost time with
-each reply. When the last reference is gone (see `stands_for`), weak callbacks replace them. From then on only
-unfinished calls keep the driver alive: each waiting call has a timer, whose callback is a method of the driver.
-
-All callbacks of the loop are in this file.
+each reply. When the last reference is gone (see `stands_for`), weak callbacks replace them. From then on only the
+timers of unfinished calls keep the driver alive.
 """
 
 from __future__ import annotations
@@ -46,13 +41,11 @@ from ..votes.units import MILLISECOND, SECOND, UNBOUNDED
 from .base import BaseDriver
 from .task_futures import Deadlines, LightFuture, new_light_future
 
-# This many commands leave at once, instead of at the end of this turn of the loop. So the masters can begin.
+# So many commands leave at once, instead of at the end of the turn, so that the masters can begin.
 MANY = 64
 
 
 class Driver(BaseDriver):
-    """Runs the generators of `quorum` for any number of tasks of one event loop."""
-
     def __init__(
         self,
         masters: list[Master],
@@ -63,14 +56,11 @@ class Driver(BaseDriver):
         successor: Successor | None = None,
     ) -> None:
         super().__init__(masters, quorum, tracking, dialler, guard, successor)
-        # A weak reference to the object that the client and its locks share.
         self._owner: Any = None
-        # No reference to the client is left, so the loop must not keep the driver alive.
+        # Then the loop must not keep the driver alive.
         self._forgotten = False
-        # Made by connect().
         self._fleet: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        # A future of the loop that has ended (see `LightFuture.wake`).
         self._ended: Any = None
         self._quorate, self._complete = asyncio.Event(), asyncio.Event()
         self._flushing = False
@@ -87,14 +77,11 @@ class Driver(BaseDriver):
         self._hurry_ns = UNBOUNDED
         self._attending: asyncio.TimerHandle | None = None
         self._attending_ns = 0
-        # Of tasks that only wait for some time.
         self._pauses: set[LightFuture] = set()
         self._renewals: set[asyncio.Task[None]] = set()
-        # The loop, once connected.
         self.home: asyncio.AbstractEventLoop | None = None
 
     def stands_for(self, owner: object) -> None:
-        """Watch the object that the client and all its locks refer to; call `forget` when it is collected."""
         reference = weakref.ref(self)
 
         def gone(_: object) -> None:
@@ -105,18 +92,16 @@ class Driver(BaseDriver):
         self._owner = weakref.ref(owner, gone)
 
     def forget(self) -> None:
-        """Make the loop stop keeping this driver alive; called by the garbage collector, in any thread."""
+        """Make the loop stop keeping this driver alive; the garbage collector calls it in any thread."""
         self._forgotten = True
         if self._loop is None or self._lifecycle.closed or self._lifecycle.forked:
             return
         try:
             self._loop.call_soon_threadsafe(self._let_loose)
         except RuntimeError:
-            # The loop is closed, so the client cannot be used again.
             self._connections.close()
 
     def _let_loose(self) -> None:
-        """Replace the loop's callbacks by weak ones, and cancel timers that no call needs."""
         if self._lifecycle.closed:
             return
         for link in self._fleet.links:
@@ -130,21 +115,14 @@ class Driver(BaseDriver):
         self._arm(self._clock.now())
 
     async def run(self, steps: Steps) -> Any:
-        """Perform the effects that an iterator yields, until it ends or answers; return the answer.
-
-        A second coroutine would cost each call its frame.
-
-        Raises:
-            ClientUnusable, ConfigurationError: the client cannot be used here.
-            LockError: the iterator raised it.
-        """
+        """Perform the effects of an iterator. A second coroutine would cost each call its frame."""
         called = self.queues.called
         try:
             if get_running_loop() is not self.home or not self._lifecycle.usable:
                 await self.connect()
             checked = True
             for effect in steps:
-                # Also while the client closes, so that nothing is left behind.
+                # Even while the client closes, so that nothing is left behind.
                 if isinstance(effect, Send):
                     self._send(effect.ballots)
                     continue
@@ -181,12 +159,10 @@ class Driver(BaseDriver):
         return call.end()
 
     def _note_silence(self, ballot: Ballot) -> None:
-        """Record which masters have not answered, if a ballot was not decided in time."""
         if not ballot.decided:
             self._connections.record_silent(ballot)
 
     async def _wait(self, effect: list[Ballot] | QueueEntry | Pause) -> None:
-        """Perform an effect that waits for anything but the votes on one ballot."""
         if isinstance(effect, list):
             await self._await_all(effect)
             if not self._lifecycle.usable and effect[0].command.undo() is not None:
@@ -203,7 +179,6 @@ class Driver(BaseDriver):
             await self._pause(max(0, effect.until_ns - self._clock.now()) / SECOND)
 
     async def _pause(self, seconds: float) -> None:
-        """Sleep; a client that closes ends the sleep."""
         loop = get_running_loop()
         future = new_light_future(loop, UNBOUNDED)
         timer = loop.call_later(seconds, self._end_pause, future)
@@ -219,8 +194,7 @@ class Driver(BaseDriver):
         future.wake_soon()
 
     def _recover(self, steps: Steps, error: BaseException) -> None:
-        """End steps that were interrupted or that failed. If interrupted, this may be repeated."""
-        # They leave their queue.
+        """End interrupted or failed steps. After an interrupt this is called again."""
         steps.close()
         if isinstance(steps, Call):
             steps.recover(self, error)
@@ -228,16 +202,6 @@ class Driver(BaseDriver):
             self.wake_called()
 
     async def connect(self, all_of_them: bool = False) -> None:
-        """Dial every master. Wait until a quorum is connected, and a moment longer for the others.
-
-        Args:
-            all_of_them: whether to wait for the others as long as for the quorum.
-
-        Raises:
-            ConfigurationError: a master is a replica or stands in the list twice.
-            ClientClosed, ClientForked: the client cannot be used any more, or not in this process.
-            WrongLoop: the client was first used in another event loop.
-        """
         self._connections.check()
         loop = get_running_loop()
         if self._loop is None:
@@ -259,7 +223,6 @@ class Driver(BaseDriver):
         self.home = loop
 
     def send(self, commands: list[Command]) -> None:
-        """Send commands to every master at once, without waiting for an answer."""
         if self._fleet is None:
             return
         self._send([self._fleet.ballot_of(command) for command in commands])
@@ -267,9 +230,9 @@ class Driver(BaseDriver):
             self._flush()
 
     def _send(self, ballots: list[Ballot]) -> None:
-        """Submit ballots; if an operation of the fleet is under way, in the next turn of the loop.
+        """If an operation of the fleet is under way, submit in the next turn of the loop.
 
-        The garbage collector may run inside an operation. It may close the coroutine of a forgotten task, which then
+        The garbage collector may run inside an operation, and close the coroutine of a forgotten task, which then
         releases its lock.
         """
         if self._fleet.torn and self._loop is not None:
@@ -289,15 +252,7 @@ class Driver(BaseDriver):
             self._flush()
 
     async def close(self, release: bool = False, drain_ns: int | None = None) -> None:
-        """Undo what is under way, wait a bounded time for the answers, then close every connection.
-
-        Args:
-            release: whether to release the locks that are held.
-            drain_ns: for how long to wait; None is 1 s.
-
-        Raises:
-            WrongLoop: the client was used in another event loop.
-        """
+        """Undo what is under way, wait `drain_ns` (default 1 s) for the answers, then close every connection."""
         if self._lifecycle.closing:
             return
         if self._fleet is None or self._lifecycle.forked:
@@ -306,7 +261,6 @@ class Driver(BaseDriver):
         if self._loop is not get_running_loop():
             raise WrongLoop("client: it must be closed in the event loop it was used in")
         self._connections.retire()
-        # Calls stop waiting for masters.
         self._quorate.set()
         self._complete.set()
         try:
@@ -314,7 +268,7 @@ class Driver(BaseDriver):
                 self._release_held()
             await self._drain(DRAIN_NS if drain_ns is None else drain_ns)
         finally:
-            # Also after a cancellation, because a second call of `close` does nothing.
+            # Even after a cancellation, because a second call of `close` does nothing.
             try:
                 # Once more, because an interrupt may have struck before.
                 if release:
@@ -324,16 +278,13 @@ class Driver(BaseDriver):
                 self._disconnect()
 
     async def _drain(self, drain_ns: int) -> None:
-        """Undo what is under way, and wait a bounded time for the answers to releases."""
         self._fleet.abandon()
         self._handle_events()
-        # They leave the queues on the masters.
         self._wake_waiters()
         for future in list(self._pauses):
             future.wake_soon()
-        # Tasks that were woken in this turn go on, and undo what they have not won.
+        # Tasks that were woken in this turn undo what they have not won; then the undos are sent.
         await asyncio.sleep(0)
-        # The undos are sent.
         await asyncio.sleep(0)
         until = self._clock.now() + drain_ns
         while (self._send_releases() or self._fleet.owing()) and self._clock.now() < until:
@@ -341,7 +292,6 @@ class Driver(BaseDriver):
         self.held_locks.report()
 
     def _release_held(self) -> None:
-        """End all leases, report that to the holders, and send the releases before anything else runs."""
         self.held_locks.end()
         try:
             # An `on_lost` may raise CancelledError.
@@ -350,24 +300,20 @@ class Driver(BaseDriver):
             self._send_releases()
 
     def _send_releases(self) -> bool:
-        """Send the releases of locks that were not released yet; return whether there were any."""
         sent: bool = self.held_locks.release(self._submit)
         if sent:
             self._flush()
         return sent
 
     def await_answers(self, until_ns: int) -> None:
-        """Wait for the answers to releases when the interpreter ends and no loop runs any more."""
         if self._lifecycle.usable and self._loop is not None and not self._loop.is_running():
             self._fleet.await_answers(until_ns)
             self._connections.notify_lost()
 
     def drop(self) -> None:
-        """Close every connection of a client whose event loop is closed."""
         self._connections.close()
 
     def _disconnect(self) -> None:
-        """Close every connection, and end the waits of all calls."""
         for link in self._fleet.links:
             if link.up:
                 self._unwatch(link.index, self._fleet.wires.fileno(link.index))
@@ -380,7 +326,6 @@ class Driver(BaseDriver):
                 timer.cancel()
         self._timer = self._attending = self._hurry = None
         next_ns = self.schedule.next_ns(self._clock.now())
-        # The loss of locks that are still held is reported.
         if next_ns:
             self._attend_at(next_ns)
         for future in self._deadlines.clear():
@@ -390,7 +335,6 @@ class Driver(BaseDriver):
     # --- ballots -----------------------------------------------------------------------------------
 
     def _ask(self, ballot: Ballot) -> LightFuture:
-        """Put a ballot to the vote; return a future that ends when it is decided, or its time is over."""
         ballot.waiter = future = self._future(ballot.until_ns)
         fleet = self._fleet
         if fleet.torn:
@@ -404,13 +348,10 @@ class Driver(BaseDriver):
         return future
 
     async def _await_all(self, ballots: list[Ballot]) -> None:
-        """Wait until each of many ballots that were sent is decided, or its time is over."""
-        # Ballots whose time was over by then have had their last look.
         late_ns = 0
-        # From the last one: replies come in order, so when it is decided mostly all are.
+        # From the last one: replies come in order, so when it is decided, usually all are.
         place = len(ballots)
         while (place := last_open(ballots, place, late_ns)) >= 0:
-            # Closed meanwhile, so no reply would wake this task.
             if not self._lifecycle.usable:
                 break
             ballot = ballots[place]
@@ -422,7 +363,6 @@ class Driver(BaseDriver):
             self._connections.record_all_silent(ballots)
 
     def _future(self, until_ns: int) -> LightFuture:
-        """Return a future that ends at `until_ns` at the latest."""
         assert self._loop is not None
         future = new_light_future(self._loop, until_ns)
         # Only a queue entry without a time limit needs no deadline.
@@ -432,7 +372,6 @@ class Driver(BaseDriver):
             if self._timer is None:
                 self._arm(now)
             elif until_ns < self._timer_ns:
-                # It is the earliest, so no other one must be looked at.
                 self._set_timer(until_ns, now)
         return future
 
@@ -445,7 +384,6 @@ class Driver(BaseDriver):
     # --- callbacks of the loop ---------------------------------------------------------------------
 
     def _flush(self) -> None:
-        """Send the staged bytes; watch the sockets that did not take all of them."""
         self._flushing = False
         fleet = self._fleet
         if self._lifecycle.closed:
@@ -471,10 +409,8 @@ class Driver(BaseDriver):
         decided.reverse()
         woken, part = 0, self._first_part(len(decided))
         try:
-            # No task is running, so the waiting tasks go on at once, the oldest first.
             while decided:
                 if woken == part and self._flushing:
-                    # The masters can begin.
                     self._flush()
                 woken += 1
                 ballot = decided.pop()
@@ -482,28 +418,25 @@ class Driver(BaseDriver):
                 future, ballot.waiter = ballot.waiter, None
                 future.wake(self._ended)
         finally:
-            # If a task ended with SystemExit, say.
+            # A task may have ended with SystemExit.
             fleet.decided += decided
             if fleet.decided or fleet.fallen or fleet.lost or fleet.changed:
                 self._handle_events()
-        # A reply asked for a script's text.
         if fleet.staged:
             self._flush_soon()
         if fleet.silence.due_ns < self._hurry_ns:
             self._hurry_at(fleet.silence.due_ns)
 
     def _first_part(self, count: int) -> int:
-        """Return after how many of `count` tasks the commands of these tasks are sent.
+        """Return how many of `count` tasks run before their commands are sent, so that the masters can begin.
 
-        The first half of the tasks sends its commands before the second half runs, so the masters work meanwhile. An
-        additional write costs a system call for each of the N masters. With 4 to 512 tasks it paid if it had at least
-        N + 1 commands for each call (docs/speed.md).
+        An additional write costs a system call for each of the N masters. With 4 to 512 tasks it paid if it had at
+        least N + 1 commands for each call (docs/speed.md).
         """
         size = self._quorum.size
         return max(size * (size + 1), count // 2)
 
     def _hurry_at(self, due_ns: int) -> None:
-        """Set the timer that looks for silent masters to `due_ns`."""
         if self._hurry is not None:
             self._hurry.cancel()
         self._hurry_ns = due_ns
@@ -511,26 +444,23 @@ class Driver(BaseDriver):
             self._hurry = self._loop.call_later(max(0, due_ns - self._clock.now()) / SECOND, self._hurry_up)
 
     def _hurry_up(self) -> None:
-        """Read the sockets once more; then suspect silent masters, and decide ballots that lack only their votes."""
         self._hurry, self._hurry_ns = None, UNBOUNDED
         self._look()
         fleet = self._fleet
         fleet.hurry()
         self._handle_events()
-        # Ballots that were held go on.
         if fleet.staged:
             self._flush_soon()
         if fleet.silence.due_ns < self._hurry_ns:
             self._hurry_at(fleet.silence.due_ns)
 
     def _look(self) -> None:
-        """Read what has arrived at the sockets, before any ballot counts as late."""
+        """Read what has arrived, before any ballot counts as late."""
         for link in self._fleet.links:
             if link.up:
                 self._readable(link.index)
 
     def _handle_events(self) -> None:
-        """Wake the tasks of decided ballots, report losses, and have broken connections dialled again."""
         fleet = self._fleet
         decided, fleet.decided = fleet.decided, []
         for ballot in decided:
@@ -544,7 +474,6 @@ class Driver(BaseDriver):
         for index, key in changed:
             alarmed = self.queues.watches.changed(index, key) or alarmed
         if alarmed:
-            # A held lock may be lost.
             self._attend_at(self._clock.now())
         while fleet.fallen:
             link, sock = fleet.fallen.pop()
@@ -559,18 +488,15 @@ class Driver(BaseDriver):
             self.wake_called()
 
     def wake_called(self) -> None:
-        """Wake tasks whose queue entry was called, and tasks that watch a key that has changed."""
         called = self.queues.called
         while called:
             self._wake_soon(called.popleft())
 
     def _wake_waiters(self) -> None:
-        """Wake every task that waits in a queue or for a change."""
         for awaited in self.queues.everybody():
             self._wake_soon(awaited)
 
     def _wake_soon(self, awaited: Ballot | QueueEntry) -> None:
-        # Otherwise the task is already running.
         if awaited.waiter is not None:
             awaited.waiter.wake_soon()
 
@@ -585,11 +511,9 @@ class Driver(BaseDriver):
             try:
                 self._loop.add_reader(self._fleet.wires.fileno(index), readable, index)
             except RuntimeError:
-                # Uvloop has given the descriptor up, because the connection broke: read that.
                 self._loop.call_soon(readable, index)
 
     def _callback(self, method: Callable[..., None], weakly: Callable[..., None]) -> Callable[..., None]:
-        """Return a callback for the loop: the bound method, or for a forgotten client one with a weak reference."""
         return partial(weakly, weakref.ref(self)) if self._forgotten else method
 
     def _unwatch_room(self, index: int) -> None:
@@ -605,7 +529,6 @@ class Driver(BaseDriver):
     # --- deadlines ---------------------------------------------------------------------------------
 
     def _set_timer(self, due_ns: int, now_ns: int) -> None:
-        """Set the one timer to a deadline."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -614,7 +537,6 @@ class Driver(BaseDriver):
             self._timer = self._loop.call_later(max(0, due_ns - now_ns) / SECOND, self._expire)
 
     def _arm(self, now_ns: int) -> None:
-        """Set the timer to the earliest deadline, if there is one."""
         earliest = self._deadlines.earliest()
         if earliest is not None:
             self._set_timer(earliest, now_ns)
@@ -628,7 +550,6 @@ class Driver(BaseDriver):
         try:
             self._look()
         finally:
-            # Also if a task ended with SystemExit, say.
             now = self._clock.now()
             for future in self._deadlines.due(now):
                 future.wake_soon()
@@ -637,14 +558,12 @@ class Driver(BaseDriver):
     # --- held locks --------------------------------------------------------------------------------
 
     def add_upkeep(self, term: Term) -> None:
-        """Renew a lock, or report its loss, from now on."""
         self.schedule.add(term)
         # At `longest_ns` the latest, so that released locks are not kept until they are due.
         now = self._clock.now()
         self._attend_by(min(term.look_ns(now), now + self.schedule.longest_ns), now)
 
     def _attend_by(self, due_ns: int, now_ns: int) -> None:
-        """Attend at that time at the latest."""
         if self._attending is not None and self._attending_ns < now_ns:
             # It goes off in this turn, or an interrupt has struck as it went off.
             self._attending = None
@@ -668,7 +587,6 @@ class Driver(BaseDriver):
             before.cancel()
 
     def _attend(self) -> None:
-        """Do what is due for held locks, and for waiters behind a lock that may run out."""
         terms: list[Term] = []
         try:
             timer, self._attending = self._attending, None
@@ -688,7 +606,6 @@ class Driver(BaseDriver):
             report_losses(self.schedule.lost)
 
     def _attend_to(self, terms: list[Term], now: int) -> None:
-        """Renew locks, call waiters whose turn has come, and set the timer for what is due next."""
         # Locks that are still held run out, and their loss is reported.
         if not self._lifecycle.usable:
             self.schedule.conclude(terms, {}, LockError("the client cannot be used"))
@@ -712,7 +629,6 @@ class Driver(BaseDriver):
             self._attend_at(min(due))
 
     async def _renew(self, renewal: Renewal | Question) -> None:
-        """Renew locks together, or ask about their keys."""
         try:
             await self.run(renewal.steps())
             renewal.succeed()
@@ -727,13 +643,11 @@ class Driver(BaseDriver):
     # --- dialling ----------------------------------------------------------------------------------
 
     def deliver(self, index: int, outcome: Arrival) -> None:
-        """Take what a dialling thread or a listener delivers, in that thread, to the loop."""
         self._arrivals.append((index, outcome))
         try:
             if self._loop is not None and not self._lifecycle.closed:
                 self._loop.call_soon_threadsafe(self._arrive)
         except RuntimeError:
-            # The loop is closed, and with it this client.
             self._connections.close()
         # Checked after `append`: either this thread sees `closed`, or `close` sees the outcome.
         if self._lifecycle.closed:
@@ -743,7 +657,7 @@ class Driver(BaseDriver):
         if self._lifecycle.closed:
             return
         try:
-            # Taken off when it is done, so that an interrupt loses none.
+            # Taken off last, so that an interrupt loses none.
             while self._arrivals:
                 if self._connections.arrive(*self._arrivals[0]):
                     self._attend_at(self._clock.now())
@@ -759,7 +673,6 @@ class Driver(BaseDriver):
             self._arrivals.popleft()
             raise
         except BaseException:
-            # Ctrl-C.
             if self._loop is not None:
                 self._loop.call_soon(self._arrive)
             raise
@@ -800,16 +713,13 @@ class _Dismissal:
 
 
 def _dismiss(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
-    """Close a socket of a collected driver, from any thread, after the loop has stopped watching it."""
     try:
         loop.call_soon_threadsafe(_Dismissal(loop, sock))
     except RuntimeError:
-        # The loop is closed and watches no socket.
         sock.close()
 
 
 async def _within(event: asyncio.Event, seconds: float) -> None:
-    """Wait for an event for at most this many seconds."""
     if not event.is_set():
         try:
             async with asyncio.timeout(seconds):

@@ -1,7 +1,7 @@
 """The outcomes that other threads deliver to a driver, and the parts that drivers dial with.
 
-A dialling thread delivers a connection, or why there is none. A listener delivers that a master was replaced. A thread
-that connects the client delivers None: begin to dial. So only one thread at a time changes the connections.
+A dialling thread delivers a connection, or why there is none, and a listener a switch of masters. A thread that
+connects the client delivers None: begin to dial. So only one thread at a time changes the connections.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from hiredis import HiredisError
 
 from ..errors import MasterQuarantined
 from ..guard.admission import Admissions
-from ..masters.master import Master
+from ..masters.master import Found, Master
+from ..masters.server import address_of
 from ..votes.units import SECOND, Clock
 from ..wire.dial.connect import Connection, longer
-from ..wire.dial.switches import Switch
+from ..wire.dial.switches import Switch, SwitchListener
 
 # Seconds for one connect and for one handshake.
 DIAL_TIMEOUT = 2.0
 
-# Seconds that a first use waits for the rest of the masters after a quorum is connected. So a wrong list of masters is
-# found before the first lock.
+# Seconds that a first use waits for the rest of the masters after a quorum is connected, so that it finds a wrong list.
 GRACE = 0.25
 
 Outcome = Connection | Exception
@@ -36,23 +36,20 @@ MakeFleet = Callable[[list[str], int, Clock, bool, int], Any]
 
 
 class Backoff:
-    """The pauses before masters are dialled again whose connections broke.
+    """The pauses before masters are dialled again.
 
     A master that cannot write, or answers with nonsense, would otherwise be dialled after every command.
     """
 
     def __init__(self) -> None:
-        # By master: when its last connection was adopted.
         self._adopted_ns: dict[int, int] = {}
-        # The last pauses of masters whose connections end soon.
         self._pauses: dict[int, float] = {}
 
     def note_adopted(self, index: int, now_ns: int) -> None:
-        """Record that a connection is used from now on."""
         self._adopted_ns[index] = now_ns
 
     def pause_after(self, index: int, cause: BaseException | None, now_ns: int) -> float:
-        """Return the pause in seconds; 0 unless a reply of the master has ended the connection within a second."""
+        """Return seconds; 0.0 unless a reply of the master has ended the connection within a second."""
         soon = now_ns - self._adopted_ns.get(index, 0) < SECOND
         by_reply = type(cause) is ConnectionError or isinstance(cause, (redis_errors.RedisError, HiredisError))
         # The guard decides about a master that may have forgotten locks, and needs its next handshake at once.
@@ -70,7 +67,7 @@ def reject(outcome: Arrival) -> None:
 
 
 def weakly(driver: Any) -> Deliver:
-    """Return a `deliver` with a weak reference: a dialling thread does not keep a client alive."""
+    """Return a `deliver` that does not keep a client alive."""
     reference = weakref.ref(driver)
 
     def deliver(index: int, outcome: Arrival) -> None:
@@ -81,3 +78,48 @@ def weakly(driver: Any) -> Deliver:
             reject(outcome)
 
     return deliver
+
+
+class Switches:
+    """The masters that Sentinel finds: to which server each connection leads, and which were replaced.
+
+    A switch may overtake a connection that is on its way to the driver, or the other way round. So each connection
+    knows the number of the question that found its address (`Found`): only a later question can replace it.
+    """
+
+    def __init__(self, masters: list[Master], deliver: Deliver) -> None:
+        self._groups = [master.group for master in masters]
+        self._adopted: dict[int, Found | None] = {}
+        self._listeners = {
+            index: SwitchListener(group, _for_master(index, deliver))
+            for index, group in enumerate(self._groups)
+            if group is not None
+        }
+
+    def listen(self, index: int) -> None:
+        """Listen to the sentinels of a master; raise RuntimeError if no thread can start."""
+        if index in self._listeners:
+            self._listeners[index].start()
+
+    def adopt(self, index: int, connection: Connection) -> None:
+        if index in self._listeners:
+            self._adopted[index] = connection.found
+
+    def cause_to_leave(self, index: int, connection: Connection | None = None) -> Exception | None:
+        """Return why a connection, by default the adopted one, must be closed; or None."""
+        group = self._groups[index]
+        found = self._adopted.get(index) if connection is None else connection.found
+        successor = None if group is None or found is None else group.successor(found)
+        if found is None or successor is None:
+            return None
+        former, new = address_of(*found.address), address_of(*successor)
+        return ConnectionAbortedError(f"the sentinels announced {new} as the master instead of {former}")
+
+    def close(self) -> None:
+        for listener in self._listeners.values():
+            listener.close()
+
+
+def _for_master(index: int, deliver: Deliver) -> Callable[[Switch], None]:
+    """Return a callback that keeps the client no more alive than `deliver` does."""
+    return lambda switch: deliver(index, switch)

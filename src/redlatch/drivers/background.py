@@ -1,19 +1,20 @@
-"""The background thread of a client for threads: it reads late replies, and attends to held locks when that is due.
+"""The background threads of a client for threads.
 
-A thread leaves the client as soon as a quorum has answered it, and between two calls no thread reads. Usually the next
-call comes soon. If it does not, a late reply may need an answer: a master does not know the script of a release, or its
-connection breaks. So a thread that leaves replies behind asks the background thread to read them. It reads a moment
-later, again and again until no reply is missing. A call that finds the sockets free never meets it.
+Between two calls no thread reads. Usually the next call comes soon. If it does not, a late reply may need an answer: a
+master does not know the script of a release, or its connection breaks. So a thread that leaves replies behind asks the
+background thread to read them a moment later, again and again until no reply is missing.
 
-It also calls `driver.attend()`, which renews held locks and reports their loss, as soon as there is something to attend
-to: a lock that is renewed or watched, or a queue behind a lock that may run out. `attend` says when the next call is
-due. Longer work runs in threads of its own.
+A push about a held lock must be read at once, since the lock may be lost. So while keys of held locks are watched, the
+push reader waits until a socket is readable, and has the push read. It pauses after each event, so it costs little
+while another thread leads and reads.
 """
 
 from __future__ import annotations
 
 import logging
+import select
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -24,15 +25,21 @@ from redlatch.wire.helper_threads import claim, start_thread
 
 logger = logging.getLogger("redlatch")
 
-# Seconds from the request to the reading. A busy client has read everything itself by then.
+# Seconds from the request to the reading. A busy client has read everything by then.
 PERIOD = 0.25
 
-# Seconds until the thread tries to attend again after an error.
+# Seconds until the next try after an error.
 AGAIN = 0.25
+
+# Milliseconds after which the push reader looks for new connections, and whether any key is still watched.
+LOOK_MS = 250
+
+# Seconds that the push reader rests after each event.
+REST = 0.005
 
 
 class Bell:
-    """Any thread rings it, and one thread waits for it. Several rings before the wait count as one.
+    """A signal to one thread. Several rings before the wait count as one.
 
     It is not a threading.Event, because an interrupt inside its `set` or `wait` leaves its lock taken indefinitely.
     """
@@ -42,7 +49,6 @@ class Bell:
         self._free_when_rung.acquire()
 
     def ring(self) -> None:
-        """Wake the thread that waits, or end its next wait at once. A repeated ring is cheap."""
         if self._free_when_rung.locked():
             try:
                 self._free_when_rung.release()
@@ -51,11 +57,10 @@ class Bell:
                 pass
 
     def take(self) -> bool:
-        """Return whether it was rung, and forget that."""
         return self._free_when_rung.acquire(False)
 
     def wait(self, seconds: float = -1) -> None:
-        """Wait until it is rung, for at most `seconds`; a negative number is no limit."""
+        """Wait until it is rung; a negative number is no limit."""
         self._free_when_rung.acquire(timeout=seconds)
 
 
@@ -63,10 +68,7 @@ class BackgroundThread:
     """One thread that calls `driver.read_late_replies()` and `driver.attend()` when they are needed.
 
     It ends when the driver is collected, and when the driver is closed and has nothing to attend to. `attend_by` starts
-    it again. The methods may be called from any thread.
-
-    Args:
-        driver: not kept alive.
+    it again. Any thread may call the methods.
 
     Attributes:
         wake_ns: when the thread wakes by itself to attend; `driver.attend()` sets it.
@@ -83,19 +85,18 @@ class BackgroundThread:
         self.wake_ns = UNBOUNDED
 
     def start(self) -> None:
-        """Start the thread; harmless when repeated."""
         # If two are started at once, one ends immediately.
         if self._unstarted:
             start_thread("upkeep", self._run)
 
     def read_later(self) -> None:
-        """Ask for late replies to be read a moment later. If interrupted, a repeated call asks again."""
+        """Ask for a reading. If interrupted, a repeated call asks again."""
         if not self._read_planned:
             self._read_asked = True
             self._bell.ring()
 
     def attend_by(self, due_ns: int) -> None:
-        """Ask for a call of `attend` at that time; cheap if the thread wakes early enough."""
+        """Have `attend` called at that time. This is cheap if the thread wakes early enough."""
         self._attends = True
         if due_ns < self.wake_ns:
             self._bell.ring()
@@ -103,7 +104,6 @@ class BackgroundThread:
         self.start()
 
     def attend_soon(self) -> None:
-        """Have the thread attend at once, if there may be anything to attend to."""
         if self._attends:
             self._bell.ring()
 
@@ -126,11 +126,7 @@ class BackgroundThread:
                 return
 
     def _work(self) -> float | None:
-        """Do what is due.
-
-        Returns:
-            After how many seconds to come again; below 0 if only a ring matters, None if the thread may end.
-        """
+        """Return the seconds until the next time: below 0 if only a ring matters, None if the thread may end."""
         driver = self._driver()
         if driver is None:
             return None
@@ -142,7 +138,7 @@ class BackgroundThread:
         return None if driver.closed else -1
 
     def _attend(self, driver: Any) -> float | None:
-        """Attend to held locks; return the seconds until the next time, None if there is nothing to attend to."""
+        """Return the seconds until the next time, None if there is nothing to attend to."""
         if not self._attends:
             return None
         try:
@@ -153,20 +149,19 @@ class BackgroundThread:
                 # Sees what was added before that.
                 seconds = driver.attend()
         except BaseException:
-            # Also SystemExit, which an `on_lost` may raise.
+            # An `on_lost` may raise SystemExit.
             logger.exception("renewing locks or reporting losses failed; the next try comes in %s s", AGAIN)
             return AGAIN
         return seconds
 
     def _read(self, driver: Any) -> float | None:
-        """Read late replies if that is due; return the seconds until it is, None if nothing was asked for."""
+        """Return the seconds until the reading is due, None if nothing was asked for."""
         if self._read_planned and now_ns() >= self._read_at_ns:
             # First: a thread that leaves during the reading asks again.
             self._read_planned = False
             try:
                 driver.read_late_replies()
             except BaseException:
-                # Also SystemExit, which an `on_lost` may raise.
                 logger.exception("reading late replies failed; the next try comes in %s s", PERIOD)
                 self._read_asked = True
         if self._read_asked:
@@ -179,13 +174,66 @@ class BackgroundThread:
 
 
 def run_aside(name: str, work: Callable[..., object], *args: Any) -> bool:
-    """Run a function in a thread of its own, named as by `start_thread`; return False if no thread can start.
+    """Run a function in a thread of its own; return False if no thread can start.
 
-    The first frame of the thread is in `wire.helper_threads`: compiled functions have no frames, and `lifetime.nested`
-    needs one.
+    The first frame of the thread is in `wire.helper_threads`, for `lifetime.nested`: compiled functions have no frames.
     """
     try:
         start_thread(name, work, *args)
     except RuntimeError:
         return False
     return True
+
+
+class PushReader:
+    """One thread that has `driver.read_late_replies()` called when a master pushes something.
+
+    It ends when no key is watched any more, and when the driver is collected. `start` starts it again.
+
+    Args:
+        driver: not kept alive. Its `sockets()` returns the descriptors to look at, none if no key is watched.
+    """
+
+    def __init__(self, driver: Any) -> None:
+        self._driver = weakref.ref(driver)
+        # As in `BackgroundThread`.
+        self._unstarted = [None]
+
+    def start(self) -> None:
+        """Start the thread; harmless when repeated. If none can start, the background thread reads the pushes."""
+        if self._unstarted:
+            run_aside("look", self._run)
+
+    def _run(self) -> None:
+        while claim(self._unstarted):
+            while self._look():
+                pass
+            # From now on `start` starts another thread. Before that it may have found this one.
+            self._unstarted.append(None)
+            if not self._sockets():
+                return
+
+    def _look(self) -> bool:
+        """Wait for an event, and have it read; return whether to go on."""
+        sockets = self._sockets()
+        if not sockets:
+            return False
+        poll = select.poll()
+        for descriptor in sockets:
+            poll.register(descriptor, select.POLLIN)
+        if poll.poll(LOOK_MS):
+            self._read()
+            time.sleep(REST)
+        return True
+
+    def _read(self) -> None:
+        driver = self._driver()
+        if driver is not None:
+            try:
+                driver.read_late_replies()
+            except BaseException:
+                logger.exception("reading what the masters push failed; the next try comes in %s s", REST)
+
+    def _sockets(self) -> list[int]:
+        driver = self._driver()
+        return [] if driver is None else [descriptor for descriptor in driver.sockets() if descriptor >= 0]

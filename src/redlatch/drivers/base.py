@@ -1,11 +1,11 @@
-"""The base of both drivers: what each client has besides its calls. Compiled, too (see `redlatch._c`)."""
+"""The base of both drivers: what each client has besides its calls."""
 
 from __future__ import annotations
 
 from redlatch.drivers.arrivals import MakeDialler, MakeGuard, weakly
 from redlatch.drivers.connections import Connections
 from redlatch.drivers.handover import MovingConnections
-from redlatch.drivers.held_locks import HeldLocks
+from redlatch.drivers.lifetime import HeldLocks
 from redlatch.drivers.status import ClientStatus
 from redlatch.guard.handover import Successor
 from redlatch.masters.master import Master
@@ -18,14 +18,7 @@ from .lifecycle import Lifecycle
 
 
 class BaseDriver:
-    """The parts of a client that need neither threads nor asyncio.
-
-    Attributes:
-        status: the state and the figures of the client.
-        queues: the waiters of this client, by key.
-        schedule: the renewals of held locks, and the reports of their loss.
-        held_locks: ends the leases when the client is closed with ``release=True``.
-    """
+    """The parts of a client that need neither threads nor asyncio."""
 
     def __init__(
         self,
@@ -63,9 +56,7 @@ class BaseDriver:
         self.held_locks = HeldLocks(quorum)
 
     def send(self, commands: list[Command]) -> None:
-        """Send commands to every master without waiting for an answer."""
         raise NotImplementedError
 
     def wake_called(self) -> None:
-        """Wake callers whose queue entry was called, and callers that watch a key that has changed."""
         raise NotImplementedError

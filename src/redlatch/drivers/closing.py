@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from redlatch.drivers.background import BackgroundThread
 from redlatch.drivers.connections import Connections
-from redlatch.drivers.held_locks import TOLD_NS, HeldLocks
-from redlatch.drivers.lifetime import DRAIN_NS, nested
+from redlatch.drivers.lifetime import DRAIN_NS, TOLD_NS, HeldLocks, nested
 from redlatch.quorum.claim import ASKING, RELEASING, UNDOING, WAITING
 from redlatch.quorum.quorum import Quorum
 from redlatch.quorum.upkeep_schedule import UpkeepSchedule
@@ -27,11 +26,6 @@ if TYPE_CHECKING:
 
 
 class Closing:
-    """Ends a client: no new calls, a bounded wait for the answers to old ones, and then no connections.
-
-    The leader, the chain and the watchers are those of the driver.
-    """
-
     def __init__(
         self,
         leader: Leader,
@@ -57,16 +51,9 @@ class Closing:
         self._drain_ns = DRAIN_NS
         # `close` could not close the sockets in time; the background thread does.
         self.overdue = False
-        # `close` has come to its end.
         self._hung_up = False
 
     def close(self, release: bool = False, drain_ns: int | None = None) -> None:
-        """Undo what is under way, wait a bounded time for the answers, then close every connection.
-
-        Args:
-            release: whether to release the locks that are held.
-            drain_ns: for how long to wait; None is `DRAIN_NS`.
-        """
         if self._hung_up:
             return
         self._releases = self._releases or release
@@ -89,14 +76,13 @@ class Closing:
             try:
                 self._hang_up(drain_ns)
             except BaseException:
-                # An interrupt.
                 self._hang_up(0)
                 raise
         if self._leader.fleet is not None and not self._lifecycle.forked:
             self._connections.notify_lost()
 
     def _release_held(self) -> None:
-        """End all leases, report the losses, and send the releases. They leave even if another thread leads."""
+        """The releases leave even if another thread leads."""
         self._held_locks.end()
         until = self._clock.now() + min(TOLD_NS, self._drain_ns)
         try:
@@ -107,7 +93,6 @@ class Closing:
             self._held_locks.release(self._leader.send)
 
     def _attend(self) -> None:
-        """Have the background thread attend to held locks at once. It ends when no lock is held."""
         try:
             self._background.attend_by(0)
         except RuntimeError:
@@ -115,27 +100,21 @@ class Closing:
             pass
 
     def _hang_up(self, drain_ns: int) -> None:
-        """Close the connections, or have the background thread do it if another one leads. May be repeated."""
+        """Close the connections, now or in the background thread. This may be repeated."""
         self._connections.retire()
         if self._leader.fleet is None or self._lifecycle.forked:
             self._connections.close()
-            # It may be started by a thread that is connecting, and ends then.
             self._background.read_later()
         elif self._leader.has_role():
             self._disconnect(drain_ns)
         else:
-            # The leader may be using the sockets; the background thread closes them after it has left.
             self.overdue = True
             self._wake_everybody()
             self._background.read_later()
         self._hung_up = True
 
     def _await_role(self) -> int:
-        """Try to take the role of leader for a bounded time, to close the client.
-
-        Returns:
-            How long to wait for answers before the sockets are closed.
-        """
+        """Return how long to wait for answers before closing the sockets."""
         until = self._clock.now() + self._drain_ns
         while not self._leader.take_role() and self._clock.now() < until:
             if sys.is_finalizing():
@@ -150,7 +129,7 @@ class Closing:
         return self._drain_ns
 
     def _disconnect(self, drain_ns: int) -> None:
-        """Undo what is under way, wait up to `drain_ns` for answers, then close every connection; needs the role."""
+        """Undo what is under way, wait for answers, and close every connection; the caller has the role."""
         leader = self._leader
         try:
             # An earlier call closed them, and was interrupted after that.
@@ -162,7 +141,6 @@ class Closing:
                 self._held_locks.release(leader.inbox.extend)
             leader.take_all()
             leader.fleet.abandon()
-            # They leave the masters' queues.
             self._wake_waiters()
             until = self._clock.now() + drain_ns
             while (owing := leader.fleet.owing()) or self._busy():
@@ -182,7 +160,6 @@ class Closing:
             self._attend()
 
     def _busy(self) -> bool:
-        """Return whether a thread or the inbox has something to send; put the releases of new holders there."""
         if self._queues.everybody() or self._asking():
             return True
         # After all calls: each of them either holds its lock now, or has undone its attempt.
@@ -190,27 +167,25 @@ class Closing:
         return bool(self._leader.inbox)
 
     def _asking(self) -> bool:
-        """Return whether a thread is between two steps of a call, and may still have something to undo or to release.
+        """A thread between two steps of a call may still have something to undo or to release.
 
         A waiter at the head may have been handed a lease that it has not found yet.
         """
         return any([hold.state in (WAITING, ASKING, RELEASING, UNDOING) for hold in self._queues.holds()])
 
     def _wake_everybody(self) -> None:
-        """Wake every thread that is in a call, so that it sees that the client is closed."""
         self._chain.wake_all()
         for sleeper in list(self._leader.sleepers):
             sleeper.wake()
         self._wake_waiters()
 
     def _wake_waiters(self) -> None:
-        """Wake every thread that waits in a queue or for a change."""
         for awaited in self._queues.everybody():
             if awaited.waiter is not None:
                 awaited.waiter.wake()
 
     def close_late(self) -> None:
-        """Close the connections that `close` left open; while another thread leads, wake it and try again later."""
+        """While another thread leads, wake it and try again later."""
         if not self.overdue or self._lifecycle.closed:
             return
         if self._leader.take_role():
@@ -220,12 +195,10 @@ class Closing:
             self._background.read_later()
 
     def await_answers(self, until_ns: int) -> None:
-        """Wait for the answers to releases when the interpreter ends."""
         leader = self._leader
-        # No connection yet: `connect` was interrupted, or is still running.
+        # `connect` was interrupted, or is still running.
         if leader.fleet is None:
             return
-        # Otherwise a daemon thread reads.
         if self._lifecycle.usable and leader.take_role():
             try:
                 leader.take_all()

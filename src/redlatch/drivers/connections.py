@@ -18,15 +18,11 @@ from ..votes.redaction import shown
 from ..votes.units import SECOND, Clock
 from ..wire.dial.connect import LONGEST_PAUSE, Connection, Dialler
 from ..wire.dial.switches import Switch
-from .arrivals import DIAL_TIMEOUT, Arrival, Backoff, Deliver, MakeDialler, MakeFleet, MakeGuard, Outcome
+from .arrivals import DIAL_TIMEOUT, Arrival, Backoff, Deliver, MakeDialler, MakeFleet, MakeGuard, Outcome, Switches
 from .lifecycle import Lifecycle
-from .lifetime import disown_at_fork
-from .master_health import causes_of, health_of_all
-from .master_log import MOST_SHOWN, MasterLog, report_set_back
-from .refusals import refuse_list, refuse_twin, twin_of
-from .resources import Resources
-from .status import stats_of_masters
-from .switches import Switches
+from .lifetime import Resources, disown_at_fork
+from .master_log import MOST_SHOWN, MasterLog, refuse_list, refuse_twin, report_set_back, twin_of
+from .status import causes_of, health_of_all, stats_of_masters
 from .upkeep import report_lost_releases
 
 if TYPE_CHECKING:
@@ -40,17 +36,10 @@ logger = logging.getLogger("redlatch")
 class Connections(Resources):
     """One client's masters: which are connected, which are dialled, and what is wrong with the list.
 
-    Only one thread may call it at a time: the leader, or the thread of the event loop. `deliver` is the exception: the
-    dialling threads and the listeners call it.
+    Only one thread may call it at a time: the leader, or the thread of the event loop.
 
     Args:
-        make_fleet: makes the engine's Fleet from addresses, a quorum, a clock and whether there is a guard.
-        deliver: takes (index, Connection, exception or Switch) from another thread.
-        tracking: whether the masters push changes of watched keys.
-        dialler: makes the dialler.
         guard: makes the guard's `Admissions` from a callback for clocks that were set back; None lets all masters vote.
-        doubts: to which the times are added before which votes are void.
-        lifecycle: says whether the client may be used.
     """
 
     def __init__(
@@ -68,9 +57,9 @@ class Connections(Resources):
     ) -> None:
         super().__init__(clock, lifecycle)
         self.quorum = quorum
-        self.room = 0  # for how many masters the fleet must have room at least
+        self.room = 0
         self.untried = set(range(len(masters)))  # masters whose first dialling has no outcome yet
-        self._misconfigured: dict[int, ConfigurationError] = {}  # by master
+        self._misconfigured: dict[int, ConfigurationError] = {}
         self._make_fleet = make_fleet
         self._masters = masters
         self._log = MasterLog(masters, quorum, tracking)
@@ -82,14 +71,13 @@ class Connections(Resources):
         self._switches = Switches(masters, deliver)
 
     def make_fleet(self) -> Any:
-        """Make the fleet, without connections."""
         guarded, addresses = self._guard is not None, [master.address for master in self._masters]
         self.fleet = self._make_fleet(addresses, self.quorum, self._clock, guarded, self.room)
         disown_at_fork(self)
         return self.fleet
 
     def start(self) -> None:
-        """Begin to dial every master that is not dialled yet; only the thread that takes arrivals calls this.
+        """Dial; only the thread that takes arrivals calls this.
 
         After an interrupt the next call may dial a master twice; then `arrive` closes the second connection.
         """
@@ -104,14 +92,14 @@ class Connections(Resources):
         try:
             self._switches.listen(index)
             self._dialler.start(index, pause, handshake)
-        except RuntimeError as error:  # no thread can start
+        except RuntimeError as error:
             self._tried.add(index)
             self._note_outcome(index, error)
         else:
             self.lifecycle.undialled.pop(index, None)
 
     def dial_again(self) -> None:
-        """Dial masters again that are due: no thread could start, its start was interrupted, or they were left."""
+        """Dial masters again: no thread could start, its start was interrupted, or they were left."""
         for index, due_ns in list(self.lifecycle.undialled.items()):
             link = self.fleet.links[index] if due_ns <= self._clock.now() and index < len(self._masters) else None
             if link is not None and not link.up:
@@ -122,21 +110,12 @@ class Connections(Resources):
                     self.fleet.drop(index, link.cause)
 
     def is_quorate(self) -> bool:
-        """Return whether a quorum is connected, or no more masters can be awaited."""
         return self._connected() >= self.quorum or self.is_complete()
 
     def is_complete(self) -> bool:
-        """Return whether every master has been tried, or the client closes."""
         return not self.untried or self.lifecycle.closing
 
     def check(self) -> None:
-        """Raise an error if this client cannot be used here.
-
-        Raises:
-            ClientForked: this process was forked after the client was connected.
-            ClientClosed: the client is closed.
-            ConfigurationError: a master is a replica, or is twice in the list.
-        """
         if self.lifecycle.forked:
             raise ClientForked("client: it was connected before this process was forked; make a Client in the child")
         if self.lifecycle.closing:
@@ -145,7 +124,6 @@ class Connections(Resources):
             raise type(error)(*error.args)  # a new one: the kept one would keep the frames of all its callers
 
     def health(self, held: Iterable[Hold] = ()) -> Health:
-        """Return what is known of the masters, and of the locks that are held, without I/O."""
         refused, now_ns = "", self._clock.now()
         try:
             self.check()
@@ -157,17 +135,14 @@ class Connections(Resources):
         return health_of_all(self._masters, links, guarded, self.quorum, refused, unused, held, now_ns)
 
     def stats(self) -> tuple[MasterStats, ...]:
-        """Return the figures of the masters, without I/O; none before the client connects and after its end."""
         if self.fleet is None or self.lifecycle.closing or self.lifecycle.forked:
             return ()
         return stats_of_masters(self.health(), None if self._guard is None else self._guard.masters)
 
     def causes(self) -> dict[str, BaseException]:
-        """Return why masters do not vote, by their names; without I/O."""
         return causes_of(self._masters, None if self.fleet is None else self.fleet.links, self._guard is not None)
 
     def record_silent(self, ballot: Ballot) -> None:
-        """Record which masters were silent on a ballot whose time is over, unless the client was closed."""
         self.check()
         self.fleet.record_silent(ballot)
 
@@ -177,17 +152,14 @@ class Connections(Resources):
                 self.record_silent(ballot)
 
     def notify_lost(self) -> None:
-        """Run `on_lost` for unawaited releases that found the lock lost. Call it outside the I/O section."""
+        """Call this outside the I/O section: it runs `on_lost`."""
         report_lost_releases(self.fleet.lost, self._doubts, self._clock.now())
 
     def arrive(self, index: int, outcome: Arrival) -> bool:
-        """Take the outcome of dialling a master: adopt its connection, or note why it has no vote; or take a switch.
+        """Take what was delivered for a master; return whether leases have come into doubt.
 
-        None has `start` begin. The guard may let a connection wait until it has seen the other masters. An error in
-        here becomes the cause for which this master has no vote.
-
-        Returns:
-            Whether leases have come into doubt, so that they must be verified.
+        The guard may let a connection wait until it has seen the other masters. An error in here becomes the cause for
+        which this master has no vote.
         """
         doubted_ns = self._doubts.until_ns
         try:
@@ -229,7 +201,7 @@ class Connections(Resources):
             self._admit(place, connection, reports)
 
     def _reject(self, index: int, outcome: Arrival, pause: float = 0.0) -> None:
-        """Close a connection, and one to the same master that waits for a decision; then dial the master again."""
+        """Close a connection, and one to the same master that waits for a decision; then dial again."""
         rejected = [each for each in (outcome, self._waiting.get(index)) if isinstance(each, Connection)]
         for connection in rejected:
             connection.sock.close()
@@ -242,7 +214,6 @@ class Connections(Resources):
         self.untried.discard(index)  # last: a thread that sees that all were tried must see the outcomes, too
 
     def _admit(self, index: int, connection: Connection, reports: list[HandshakeReport | None]) -> None:
-        """Adopt a connection, close it and have another one made, or let it wait."""
         twin = self._twin(index, connection.traits.run_id)
         if self.lifecycle.closed or self.fleet.links[index].up or connection.sock.fileno() < 0 or twin is not None:
             self._waiting.pop(index, None)
@@ -272,7 +243,7 @@ class Connections(Resources):
             self._note_outcome(index, admission.cause)
         if admission.asks_others:
             self.fleet.look()
-        self._waiting.pop(index, None)  # last: after an interrupt it is found closed, and dialled again
+        self._waiting.pop(index, None)  # last, as in `_reject`
 
     def _leave(self, index: int, connection: Connection, admission: Admission) -> None:
         """Let a master that was left for another list only take releases (see `guard.handover`)."""
@@ -287,7 +258,7 @@ class Connections(Resources):
         self.untried.discard(index)
 
     def _reports(self) -> list[HandshakeReport | None]:
-        """Return the reports of the connections that wait for a decision, and None for each master out of reach."""
+        """Return the reports of the waiting connections, and None for each master out of reach."""
         missing = [index for index in self._tried if index not in self._waiting and not self.fleet.links[index].up]
         return [connection.traits.report for connection in list(self._waiting.values())] + [None] * len(missing)
 
@@ -297,7 +268,7 @@ class Connections(Resources):
             if self.lifecycle.closed or self.fleet.links[index].up:  # it was dialled twice, after an interrupt
                 outcome.sock.close()
                 return
-            if outcome.sock.fileno() < 0:  # an interrupt struck while it was adopted, and its socket is gone
+            if outcome.sock.fileno() < 0:  # an interrupt struck while it was adopted
                 self._dial(index)
                 return
             twin = self._twin(index, outcome.traits.run_id)
@@ -326,7 +297,7 @@ class Connections(Resources):
         self.fleet.adopt(index, connection.sock, traits, traits.dialect, monitor)
         self._switches.adopt(index, connection)
         self._log.report_back(index, self._connected())
-        if self._misconfigured.pop(index, None) is not None:  # the configuration is right now
+        if self._misconfigured.pop(index, None) is not None:
             self.lifecycle.usable = not (self.lifecycle.closing or self.lifecycle.forked or self._misconfigured)
 
     def _connected(self) -> int:
@@ -341,7 +312,7 @@ class Connections(Resources):
         return twin_of(index, run_id, there, self._masters)
 
     def redial(self, link: Link) -> bool:
-        """Dial the master of a link that broke; return whether leases are in doubt because its votes may be void."""
+        """Return whether leases are in doubt because the votes of the broken link may be void."""
         doubted_ns = link.cause.doubted_ns if isinstance(link.cause, MasterQuarantined) else 0
         self._doubts.add(doubted_ns, link.index)
         logger.info("connection to master %s broke: %s", link.address, shown(link.cause, MOST_SHOWN))

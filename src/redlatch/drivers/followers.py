@@ -1,8 +1,6 @@
-"""Let a thread wait for its ballot: as the leader, or asleep behind it. Compiled, too (see `redlatch._c`).
+"""Let a thread wait for its ballot: as the leader, or asleep behind it (see `leader`).
 
-A thread that finds no leader takes the role and drives its own ballot (see `leader`). Otherwise it puts the ballot into
-the inbox and sleeps, until the leader wakes it because the ballot is decided, or promotes it. Threads in a queue only
-sleep: another thread of this client wakes them, or their time ends.
+Threads in a queue only sleep: another thread of this client wakes them, or their time ends.
 """
 
 from __future__ import annotations
@@ -24,8 +22,6 @@ _LAST_LOOK_NS = 50_000_000
 
 
 class Followers:
-    """Lets threads wait for their ballots."""
-
     def __init__(
         self, leader: Leader, chain: WakeChain, connections: Connections, background: BackgroundThread, clock: Clock
     ) -> None:
@@ -37,7 +33,6 @@ class Followers:
         self._clock = clock
 
     def ask(self, ballot: Ballot) -> None:
-        """Put a ballot to the vote, and wait until it is decided or its time is over."""
         if not self._leader.lead(ballot, ballot):
             ballot.waiter = sleeper = Sleeper()
             try:
@@ -50,10 +45,7 @@ class Followers:
             self._connections.record_silent(ballot)
 
     def await_all(self, ballots: list[Ballot]) -> None:
-        """Wait until each of many ballots that were sent is decided, or its time is over.
-
-        The last one comes first. Replies come in order, so when it is decided mostly all are.
-        """
+        """Wait for many ballots, the last one first: replies come in order, so when it is decided, usually all are."""
         # Ballots whose time was over by then have had their last look.
         late_ns = 0
         place = len(ballots)
@@ -71,11 +63,6 @@ class Followers:
             self._connections.record_all_silent(ballots)
 
     def await_entry(self, entry: QueueEntry) -> None:
-        """Sleep in a queue until another thread wakes this one, or its time is over. A thread in a queue never leads.
-
-        Raises:
-            ClientClosed, ConfigurationError: the client cannot be used any more.
-        """
         entry.waiter = sleeper = Sleeper()
         self._background.attend_by(self._clock.now() + LONGEST_NS)
         try:
@@ -91,12 +78,11 @@ class Followers:
             self._connections.check()
 
     def wait_for(self, ballot: Ballot, sleeper: Sleeper) -> None:
-        """Sleep until the leader has driven a ballot to its verdict, or lead while no other thread does."""
         try:
             self._sleep_or_lead(ballot, sleeper)
         finally:
-            # A promotion that came while this thread was leaving is passed on. `asleep` comes first, so that either a
-            # leader that leaves sees it, or this thread sees that there is no leader any more.
+            # Pass on a promotion that came while this thread was leaving. `asleep` comes first, so that either a leader
+            # that leaves sees it, or this thread sees that there is no leader any more.
             sleeper.asleep = False
             if not self._leader.role:
                 self._leader.promote()
@@ -123,6 +109,6 @@ class Followers:
         sleeper.asleep = True
 
     def _withdraw(self, sleeper: Sleeper) -> None:
-        """Wake the thread that an interrupted one would have woken, and stop counting on the interrupted one."""
+        """Wake the thread that an interrupted one would have woken."""
         sleeper.asleep = False
         self._chain.wake_next()

@@ -1,7 +1,7 @@
-"""The way of a client from one list of masters to the next: it looks at the new masters until one of them is final.
+"""The way of a client from one list of masters to the next (see `guard.handover`).
 
-`guard.handover` describes the handover. A client that was given both lists uses the old one, and goes over to the new
-one when it finds a final marker there that names the old one (M1).
+A client that was given both lists uses the old one, and goes over to the new one when it finds a final marker there
+that names the old one (M1).
 """
 
 from __future__ import annotations
@@ -20,31 +20,27 @@ from ..masters.master import Master
 from ..quorum.quorum import Quorum
 from ..votes.units import MILLISECOND, SECOND, UNBOUNDED, Clock, quorum_of
 from ..wire.dial.connect import Connection
-from .arrivals import DIAL_TIMEOUT, Arrival, Deliver, MakeDialler, MakeFleet, MakeGuard, reject
+from .arrivals import DIAL_TIMEOUT, Arrival, Deliver, MakeDialler, MakeFleet, MakeGuard, Switches, reject
 from .connections import Connections
 from .lifecycle import Lifecycle
 from .master_log import MasterLog, report_set_back
-from .switches import Switches
 
 logger = logging.getLogger("redlatch")
 
-# The outcomes of dialling the masters of different lists have different indexes: those of the new masters begin here
-# while the client looks at them, and at twice this number while it uses them.
+# The outcomes for new masters have indexes from here on while the client looks at them, and from twice this number
+# while it uses them.
 STRIDE = 1 << 16
 
-# Seconds between two looks at a new master.
 PAUSE = 0.25
 
 # For how long failed attempts wait for a handover, besides the longest ttl. The mover may have to wait twice.
 LONGEST_NS = 30 * SECOND
 
-# For how long they wait after a connection broke, or the client went over: a handover may be the reason, and the new
-# masters are dialled.
+# For how long they wait after a connection broke, or the client went over: a handover may be the reason.
 LOOK_NS = 2 * SECOND
 
 
 def offset(deliver: Deliver, by: int) -> Deliver:
-    """Return a `deliver` that adds a number to the indexes."""
     return partial(_deliver, deliver, by)
 
 
@@ -56,9 +52,6 @@ class SuccessorProbe:
     """Looks at new masters until one of them is final: once at first, and again while the old masters do not vote.
 
     Args:
-        successor: the new masters.
-        deliver: takes the outcomes from dialling threads.
-        dialler: makes the dialler.
         postpone: has `start` called again later, because no thread may have started.
     """
 
@@ -72,20 +65,14 @@ class SuccessorProbe:
         self._dialler: Any = dialler(successor.masters, DIAL_TIMEOUT, delivered, delivered, False)
 
     def start(self) -> None:
-        """Look at every new master, unless that is under way."""
         for index in sorted(self._resting):
             self._look(index, 0.0)
 
     def close(self) -> None:
-        """Stop looking; harmless when repeated."""
         self._dialler.close()
 
     def finds(self, index: int, outcome: Arrival, again: bool) -> bool:
-        """Return whether a look has found that the handover is over.
-
-        Args:
-            again: whether to look again if not.
-        """
+        """Return whether a look has found that the handover is over."""
         reject(outcome)
         if not isinstance(outcome, Connection):
             # The dialler tries again.
@@ -105,25 +92,16 @@ class SuccessorProbe:
         try:
             self._dialler.start(index, pause, GuardHandshake(self.successor.key))
         except RuntimeError as error:
-            # No thread can start.
             logger.info("cannot look at %s: %s", self.successor.masters[index].address, error)
         else:
             self._resting.discard(index)
 
 
 def _postpone(undialled: dict[int, int], clock: Clock) -> None:
-    """Have the new masters looked at in a second."""
     undialled[STRIDE] = clock.now() + SECOND
 
 
 class MovingConnections(Connections):
-    """The masters of a client that goes over to others after a handover.
-
-    Args:
-        quorum: must know when the masters are replaced.
-        successor: the masters to go over to.
-    """
-
     def __init__(
         self,
         masters: list[Master],
@@ -161,12 +139,10 @@ class MovingConnections(Connections):
         self._new_log = MasterLog(successor.masters, quorum_of(len(successor.masters)), tracking)
 
     def start(self) -> None:
-        """Begin to dial every master that is not dialled yet, and to look at the new masters."""
         super().start()
         self._look_ahead(LOOK_NS)
 
     def dial_again(self) -> None:
-        """Dial masters again for which no thread could start a second ago, and look at the new masters."""
         if self.lifecycle.undialled.get(STRIDE, UNBOUNDED) <= self._clock.now():
             del self.lifecycle.undialled[STRIDE]
             if self._probe is not None:
@@ -174,7 +150,7 @@ class MovingConnections(Connections):
         super().dial_again()
 
     def _look_ahead(self, wait_ns: int) -> None:
-        """Look at the new masters, unless the client has gone over. Failed attempts wait for the result."""
+        """Look at the new masters. Failed attempts wait for the result."""
         if self._probe is not None:
             self._quorum.moving_ns = max(self._quorum.moving_ns, self._clock.now() + wait_ns)
             self._probe.start()
@@ -186,14 +162,12 @@ class MovingConnections(Connections):
             return super().arrive(own, outcome)
         doubted_ns = self._doubts.until_ns
         if self._probe is None or not STRIDE <= index < 2 * STRIDE:
-            # It belongs to a list that was left.
             reject(outcome)
         elif self._probe.finds(index - STRIDE, outcome, self._connected() < self.quorum):
             self._go_over(self._probe)
         return self._doubts.until_ns != doubted_ns
 
     def redial(self, link: Any) -> bool:
-        """Dial the master of a link that broke, unless its list was left."""
         if link not in self.fleet.links:
             return False
         doubted = super().redial(link)

@@ -1,23 +1,18 @@
-"""The leading thread: it drives the sockets for all threads of a client. Compiled, too (see `redlatch._c`).
+"""The leading thread: it drives the sockets for all threads of a client.
 
-Theory of operation. There is no I/O thread and no lock for each connection. A thread that has a ballot tries to take
-the role of leader. The leader submits what is in the inbox, sends, polls and counts until its own ballot is decided.
-Then it leaves and wakes one of the sleepers to take the role over. A thread that does not get the role puts its ballot
-into the inbox, and sleeps until its ballot is decided or it is promoted (see `followers`). If replies are still missing
-when all have left, the background thread reads them.
+A thread that has a ballot tries to take the role of leader. The leader submits what is in the inbox, sends, polls and
+counts until its own ballot is decided. Then it leaves and wakes a sleeper to take the role over. A thread that does not
+get the role puts its ballot into the inbox, and sleeps until its ballot is decided or it is promoted (see `followers`).
+If replies are still missing when all have left, the background thread reads them.
 
 No wake-up is lost:
   * A sleeper enters the queue *before* it tries for the role a last time, and a leader looks at the queue *after* it
-    gave the role up. One of the two sees the other.
-  * The same holds for the inbox: a leader that leaves looks at it once more.
+    gave the role up. One of the two sees the other. The same holds for the inbox.
   * A leader sets `polling` before it looks at the inbox a last time and polls. A thread that adds to the inbox looks at
     `polling` afterwards, and wakes the poll.
 
-Which thread may take from the shared queues:
-  * `inbox` and `arrivals`: any thread appends. Only the leader takes, so it may look first.
-  * `sleepers` and `WaitQueues.called`: any thread appends, and any thread takes.
-  * `Fleet.lost`: the leader appends, and any thread takes.
-Where any thread takes, the queue may become empty after a check. The check only saves time, and the next step copes.
+Only the leader takes from `inbox` and `arrivals`. From `sleepers`, `WaitQueues.called` and `Fleet.lost` any thread
+takes, so they may become empty after a check.
 
 Ctrl-C may strike between any two bytecodes. The role is taken by `dict.setdefault`, one step that also names the
 thread, so that a `finally` gives up just what was taken. If Ctrl-C strikes in that very `finally`, the next one further
@@ -41,7 +36,6 @@ from ..votes.ballot import Ballot
 from .sleeper import Sleeper, this_thread
 from .wake_chain import WakeChain, Watchers
 
-# The one key of `Leader.role`.
 ROLE = 0
 
 # A thread that has been the only caller for this time keeps the GIL while it waits.
@@ -49,19 +43,14 @@ ALONE_NS = 50_000_000
 
 
 class Leader:
-    """The role of the thread that drives the sockets, and the work that comes with it.
+    """The role of the thread that drives the sockets.
 
     Args:
-        connections: of the client; the methods that change them are called by the leader only.
         watchers: threads to notify when the connections have changed.
         gil_patience_ns: for how long it keeps the GIL while it polls; -1 is as long as replies usually take.
 
     Attributes:
-        fleet: the engine; None before the client connects.
         role: the ident of the thread that leads, under `ROLE`; empty while none does.
-        inbox: ballots to submit.
-        sleepers: threads that wait for a ballot, and take the role when they are promoted.
-        polling: whether the leader polls, or is about to.
     """
 
     def __init__(
@@ -92,23 +81,14 @@ class Leader:
         self._alone_ns = 0  # when that thread begins to count as the only caller; 0 once it does
         self._taken: Ballot | None = None  # another thread's ballot that is being submitted
 
-    # --- calls -------------------------------------------------------------------------------------
-
     def has_role(self) -> bool:
-        """Return whether the calling thread leads."""
         return self.role.get(ROLE) == this_thread()
 
     def take_role(self) -> bool:
-        """Take the role if it is free; return whether the calling thread has it."""
         me = this_thread()
         return self.role.setdefault(ROLE, me) == me
 
     def enter(self) -> None:
-        """Record which thread begins a call.
-
-        Raises:
-            ClientUnusable: the thread is in a call already.
-        """
         me = this_thread()
         if self.role and self.role.get(ROLE) == me:
             self.refuse_nested()
@@ -117,7 +97,7 @@ class Leader:
             self._alone_ns = self._clock.now() + ALONE_NS
 
     def refuse_nested(self) -> None:
-        """Refuse a call inside a call of the same thread. After an earlier call that was interrupted, give up its role.
+        """Refuse a call inside a call of the same thread, or give up the role that an interrupted call has kept.
 
         A signal handler or a finalizer would count replies that the outer call has read and not counted yet.
         """
@@ -126,7 +106,6 @@ class Leader:
         self.leave()
 
     def send(self, ballots: list[Ballot]) -> None:
-        """Send the commands of ballots without waiting for votes."""
         if self._lifecycle.closed or self._lifecycle.forked:
             return
         self.inbox.extend(ballots)
@@ -135,14 +114,7 @@ class Leader:
             self.serve()
 
     def lead(self, ballot: Ballot, fresh: Ballot | None) -> bool:
-        """Take the role if it is free, and drive the sockets until a ballot is decided or its time is over.
-
-        Args:
-            fresh: the ballot if it has not been submitted yet, else None.
-
-        Returns:
-            Whether the role was free.
-        """
+        """Drive the sockets until a ballot is decided or its time is over; return False if the role was not free."""
         me = this_thread()
         try:
             if self.role.setdefault(ROLE, me) == me:
@@ -156,7 +128,7 @@ class Leader:
     # --- the work of the leader --------------------------------------------------------------------
 
     def _drive(self, ballot: Ballot, fresh: Ballot | None) -> None:
-        if not self._lifecycle.usable:  # closed since the caller looked: there are no sockets any more
+        if not self._lifecycle.usable:  # closed since the caller looked: there are no sockets
             return
         if self._chain.next_asleep() is not None:
             self._chain.rest()
@@ -176,7 +148,7 @@ class Leader:
                 return
 
     def await_replies(self, timeout_ns: int) -> None:
-        """Wait for replies, unless the inbox or arrivals come first, and count them; the caller has set `polling`."""
+        """Count the replies that come before the inbox or arrivals; the caller has set `polling`."""
         fleet = self.fleet
         self._be_patient()
         if self._chain.next_asleep() is not None:
@@ -188,10 +160,10 @@ class Leader:
             self._handle_events()
 
     def _be_patient(self) -> None:
-        """Keep the GIL while replies are about to come, unless other threads use this client, too.
+        """Keep the GIL while replies are about to come.
 
-        A thread that computes keeps the GIL for 5 ms. The wires find out whether there is one, and are patient
-        only then. But other threads of this client need the GIL, too. With 64 of them patience would halve the rate.
+        The wires do so only while another thread computes, which keeps the GIL for 5 ms. With 64 threads of this
+        client, patience would halve the rate.
         """
         wires = self.fleet.wires
         if self._alone_ns and self._alone_ns <= self._clock.now():
@@ -204,13 +176,12 @@ class Leader:
             wires.gil_patience_ns = self._gil_patience_ns
 
     def take_all(self) -> None:
-        """Adopt new connections, submit what other threads put into the inbox, and send."""
         fleet, inbox = self.fleet, self.inbox
         self._be_patient()
         if self._taken is not None:  # a second interrupt struck in `leave`
             fleet.fail_unsubmitted(self._taken)
             self._taken = None
-        while self._arrivals:  # taken off when it is done, so that an interrupt loses none
+        while self._arrivals:
             if self._connections.arrive(*self._arrivals[0]):
                 self._background.attend_soon()
             if self._queues.watches.connected(fleet):
@@ -236,7 +207,6 @@ class Leader:
             self._handle_events()
 
     def _handle_events(self) -> None:
-        """Wake the owners of decided ballots, and have broken connections dialled again."""
         fleet = self.fleet
         while fleet.fallen:  # first: votes that became void must not count for the threads that are woken now
             link, sock = fleet.fallen[-1]
@@ -259,7 +229,6 @@ class Leader:
     # --- handing the role over ---------------------------------------------------------------------
 
     def leave(self) -> None:
-        """Give the role up, and make sure that another thread does what is left to do."""
         self.polling = False
         self._chain.resting = None
         try:
@@ -277,7 +246,6 @@ class Leader:
                 self._background.read_later()
 
     def promote(self) -> None:
-        """Wake a sleeper to lead; if no thread sleeps, do what is left."""
         while self.sleepers:
             try:
                 sleeper = self.sleepers.pop(0)
@@ -291,7 +259,6 @@ class Leader:
             self.serve()
 
     def serve(self) -> None:
-        """Submit and send what is in the inbox, or have the leader do it."""
         me = this_thread()
         try:
             if self.role.setdefault(ROLE, me) == me:
@@ -303,7 +270,7 @@ class Leader:
             self.fleet.wires.wake()
 
     def read_late_replies(self) -> None:
-        """Count the replies that came while no thread was in a call. A refused client reads, too: the reason may go."""
+        """Count late replies. A refused client reads, too: the reason may go."""
         me, lifecycle = this_thread(), self._lifecycle
         try:
             if not (lifecycle.closing or lifecycle.forked) and self.role.setdefault(ROLE, me) == me:
@@ -325,7 +292,6 @@ class Leader:
             self._background.read_later()  # reads for a sleeper that was taken off the queue and not woken
 
     def wake_leader(self) -> None:
-        """Have the leader take what is in the inbox."""
         resting = self._chain.resting
         if resting is not None:
             resting.wake()
@@ -333,9 +299,8 @@ class Leader:
             self.fleet.wires.wake()
 
     def wake_called(self) -> None:
-        """Wake threads whose queue entry was called, and threads that watch a key that has changed."""
         called = self._queues.called
-        while called:  # taken off when it is done, so that an interrupt loses none
+        while called:  # taken off last, so that an interrupt loses none
             try:
                 awaited = called[0]
                 waiter = awaited.waiter

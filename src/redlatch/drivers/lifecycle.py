@@ -1,7 +1,6 @@
 """The state that says if a client may be used; the drivers look it up in every call.
 
-Compiled, too (see `redlatch._c`): a compiled driver reads a field of a Python object in 250 instructions, and one of
-this class in 2.
+A compiled driver reads a field of a Python object in 250 instructions, and one of this compiled class in 2.
 """
 
 from __future__ import annotations
@@ -11,10 +10,9 @@ class Lifecycle:
     """The state of one client.
 
     Attributes:
-        usable: whether a call may begin.
-        closing: whether calls are refused.
-        closed: whether the sockets are closed.
-        forked: whether this is the client of a forked child, which owns nothing.
+        closing: True once calls are refused.
+        closed: True once the sockets are closed.
+        forked: True in a forked child, whose client owns nothing.
         undialled: the masters to be dialled again although no connection broke, and when.
     """
 
@@ -28,11 +26,10 @@ class Lifecycle:
         self.undialled: dict[int, int] = {}
 
     def retire(self) -> None:
-        """Refuse every new call from now on; calls that are under way may still undo what they did."""
+        """Refuse every new call; calls that are under way may still undo what they did."""
         self.closing = True
         self.usable = False
 
     def disown(self) -> None:
-        """Refuse every call in a forked child."""
         self.forked = True
         self.usable = False

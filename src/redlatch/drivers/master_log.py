@@ -1,10 +1,12 @@
-"""Log messages about the masters: one for each change, and not one for each try."""
+"""What is said of the masters: log messages, one for each change and not for each try, and errors of a refused list."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
+from ..errors import ConfigurationError, MasterRefused
 from ..masters.master import Master
 from ..votes.redaction import shown
 from ..votes.units import SECOND
@@ -16,13 +18,6 @@ MOST_SHOWN = 2000
 
 
 class MasterLog:
-    """Reports the state of one client's masters, and remembers what it has reported.
-
-    Args:
-        quorum: how many masters must agree.
-        tracking: whether the client asks the masters to push changes of watched keys.
-    """
-
     def __init__(self, masters: list[Master], quorum: int, tracking: bool) -> None:
         self._masters = masters
         self._quorum = quorum
@@ -37,7 +32,6 @@ class MasterLog:
         """Report why a master has no vote, and again when the type of the cause changes.
 
         Args:
-            connected: how many masters are connected.
             so_far: whether other masters are still being dialled for the first time.
         """
         if self._down.get(index) is not type(cause):
@@ -51,7 +45,7 @@ class MasterLog:
             logger.warning("%s is back: %s", self._named(index), self._state(connected, False))
 
     def _named(self, index: int) -> str:
-        """Return "master" and the address, or what the client calls its only master, such as a database."""
+        """Return "master" and the address, or what a client calls its database."""
         master = self._masters[index]
         return f"{getattr(master, 'listed_as', 'master')} {master.address}"
 
@@ -63,9 +57,7 @@ class MasterLog:
         """Report what a service owner should know about a server that has just connected.
 
         Args:
-            traits: of the server.
             before: traits of the last connection; None at the first.
-            guarded: whether a guard decides which masters may vote.
         """
         if traits.reports_itself:
             return
@@ -93,6 +85,34 @@ class MasterLog:
 
 
 def report_set_back(masters: list[Master], index: int, by_ns: int) -> None:
-    """Report that a master's clock was set back."""
     address = masters[index].address
     logger.warning("the clock of master %s was set back by %.3f s: its keys stay longer", address, by_ns / SECOND)
+
+
+def twin_of(index: int, run_id: str, known: Mapping[int, str], masters: list[Master]) -> int | None:
+    """Return the index of another master that is the same server, or None.
+
+    Args:
+        known: the run_id of each server that is known, by the index of its master.
+    """
+    me = masters[index]
+    for other, theirs in known.items():
+        if other != index and theirs == run_id and not (me.by_db and me.db != masters[other].db):
+            return other
+    return None
+
+
+def refuse_twin(index: int, twin: int, masters: list[Master]) -> MasterRefused:
+    """Return the refusal of a master whose address differs from that of another, but which is the same server."""
+    return MasterRefused(
+        f"{masters[index].address} is the same server as masters[{twin}] ({masters[twin].address}): "
+        "they have one run_id; a quorum needs independent servers"
+    )
+
+
+def refuse_list(index: int, refusal: MasterRefused, masters: list[Master]) -> ConfigurationError:
+    """Return the error of every call after a master was refused at the first try."""
+    address = masters[index].address
+    place = getattr(masters[index], "listed_as", None) or f"masters[{index}]"
+    where = place if address in str(refusal) else f"{place} ({address})"
+    return ConfigurationError(f"{where}: {refusal}")

@@ -1,7 +1,7 @@
 """Let a thread sleep until another thread wakes it, in pure Python.
 
-`ext/redlatch/_c/drivers/sleeper.pyx` has the same interface. It wakes another thread and sleeps without the GIL in
-between, so that the woken thread finds the GIL free. `tests/drivers/test_sleeper.py` compares the two.
+The compiled `sleeper.pyx` has the same interface. It releases the GIL between the wake-up of another thread and the
+sleep, so that the woken thread finds the GIL free.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import threading
 
 
 def this_thread() -> int:
-    """Return the ident of the calling thread."""
     return threading.get_ident()
 
 
@@ -18,9 +17,8 @@ class Sleeper:
     """A thread that waits for its ballot, or to be promoted to leader.
 
     Attributes:
-        thread: its ident.
-        asleep: whether it must be woken; the thread that wakes it clears this first.
-        decided: whether its ballot is decided, so that it is woken for that and not promoted any more.
+        asleep: True if it must be woken; the thread that wakes it clears this first.
+        decided: True once its ballot is decided, so that it is not promoted any more.
     """
 
     __slots__ = ("_lock", "asleep", "decided", "thread")

@@ -1,4 +1,4 @@
-"""The awaitable on which an asyncio task waits, and the ends of such waits. Compiled, too (see `redlatch._c`)."""
+"""The awaitable on which an asyncio task waits, and the ends of such waits."""
 
 from __future__ import annotations
 
@@ -9,21 +9,16 @@ from typing import Any
 
 from ..votes.units import MILLISECOND
 
-# After this many new futures, those that are done are removed.
+# After so many new futures, those that are done are removed.
 SWEEP = 256
 
 
 class LightFuture:
     """A future that one task awaits once. It costs a third of an asyncio.Future.
 
-    asyncio recognises a future by the attribute `_asyncio_future_blocking`, and a task calls the methods that are here
-    (see `asyncio.futures.isfuture` and `Task.__step`). So a task can await this class, and can be cancelled meanwhile.
-    It saves the way through the loop's queue: `wake` lets the task go on at once, in the task's own context. The loop
-    would do the same a moment later.
-
-    Attributes:
-        done: whether the task was woken or cancelled.
-        until_ns: when `Deadlines` wakes the task at the latest, in nanoseconds since boot; UNBOUNDED if it never does.
+    asyncio recognises a future by `_asyncio_future_blocking`, and a task calls the methods that are here (see
+    `asyncio.futures.isfuture` and `Task.__step`). So a task can await this class, and can be cancelled. `wake` lets the
+    task go on at once, in the task's own context, instead of through the loop's queue.
     """
 
     __slots__ = ("_asyncio_future_blocking", "_callback", "_cancelled", "_context", "_loop", "done", "until_ns")
@@ -55,7 +50,6 @@ class LightFuture:
                 context.run(callback, ended)
 
     def wake_soon(self) -> None:
-        """Let the task go on in the loop's next turn."""
         if not self.done:
             self.done = True
             self._schedule()
@@ -68,7 +62,6 @@ class LightFuture:
     # --- for the task ------------------------------------------------------------------------------
 
     def __await__(self) -> Generator[Any, None, None]:
-        # An iterator is enough.
         return self  # type: ignore[return-value]
 
     def __iter__(self) -> LightFuture:
@@ -81,17 +74,14 @@ class LightFuture:
         return self
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the event loop of the task."""
         return self._loop
 
     def add_done_callback(self, callback: Callable[[Any], object], *, context: Context) -> None:
-        """Record how to wake the task."""
         self._callback, self._context = callback, context
         if self.done:
             self._schedule()
 
     def cancel(self, msg: object = None) -> bool:
-        """Wake the task with CancelledError; False if it is awake already."""
         if self.done:
             return False
         self._cancelled = () if msg is None else (msg,)
@@ -99,7 +89,6 @@ class LightFuture:
         return True
 
     def result(self) -> None:
-        """Raise CancelledError if the task was cancelled."""
         if self._cancelled is not None:
             raise asyncio.CancelledError(*self._cancelled)
 
@@ -115,15 +104,13 @@ class Deadlines:
     """The futures that tasks wait for, by the length of the wait. Equal waits end in the order in which they began.
 
     So each queue is sorted by construction, and adding is O(1), without a timer or a heap entry for each. Futures that
-    are done are removed from the heads of the queues now and then. They are removed from everywhere when the queues
-    have become twice as long as after the last such removal.
+    are done are removed from the heads now and then, and from everywhere when the queues have doubled.
     """
 
     def __init__(self) -> None:
         self._queues: dict[int, list[LightFuture]] = {}
-        # The ttl of the queue that was appended to last.
+        # The queue that was appended to last, and its ttl.
         self._wait_ms = -1
-        # That queue.
         self._queue: list[LightFuture] = []
         self._added = 0
         self._most = SWEEP
@@ -131,7 +118,6 @@ class Deadlines:
         self._tick_ns, self._often = MILLISECOND, SWEEP
 
     def add(self, future: LightFuture, now_ns: int) -> None:
-        """Add a future that a task waits for until its `until_ns`."""
         wait_ms = 0 if future.until_ns < now_ns else (future.until_ns - now_ns) // self._tick_ns
         if wait_ms != self._wait_ms:
             self._wait_ms = wait_ms
@@ -142,7 +128,6 @@ class Deadlines:
             self._sweep()
 
     def _sweep(self) -> None:
-        """Remove futures that are done, and queues that are empty then."""
         self._added = 0
         self._wait_ms, self._queue = -1, []
         left = 0
@@ -163,12 +148,10 @@ class Deadlines:
             self._most = SWEEP + 2 * sum([len(queue) for queue in self._queues.values()])
 
     def earliest(self) -> int | None:
-        """Return the earliest deadline of a future that is not done; remove futures that are done."""
         self._sweep()
         return min((queue[0].until_ns for queue in self._queues.values()), default=None)
 
     def due(self, now_ns: int) -> list[LightFuture]:
-        """Remove and return the futures whose time is over."""
         over: list[LightFuture] = []
         for queue in self._queues.values():
             late = 0
@@ -179,7 +162,6 @@ class Deadlines:
         return over
 
     def clear(self) -> list[LightFuture]:
-        """Remove and return every future."""
         futures = [future for queue in self._queues.values() for future in queue]
         self._queues.clear()
         self._wait_ms, self._queue = -1, []

@@ -1,9 +1,4 @@
-"""The driver for threads: the first thread that waits drives the sockets for all.
-
-The parts: `leader` is the role of the thread that drives the sockets, `followers` lets the other threads wait,
-`wake_chain` orders their wake-ups, `background` reads late replies and attends to held locks, and `closing` ends a
-client. This module runs the generators of `quorum`, and connects the parts.
-"""
+"""The driver for threads: the first thread that waits drives the sockets for all (see `leader`)."""
 
 from __future__ import annotations
 
@@ -20,10 +15,9 @@ from redlatch.drivers.arrivals import (
     MakeGuard,
     reject,
 )
-from redlatch.drivers.background import BackgroundThread, run_aside
+from redlatch.drivers.background import BackgroundThread, PushReader, run_aside
 from redlatch.drivers.closing import Closing
 from redlatch.drivers.lifetime import await_answers_at_exit
-from redlatch.drivers.push_reader import PushReader
 from redlatch.drivers.upkeep import Question, Renewal, ReportThreads, work_of
 from redlatch.errors import LockError
 from redlatch.guard.handover import Successor
@@ -44,8 +38,6 @@ from .wake_chain import WakeChain, Watchers
 
 
 class Driver(BaseDriver):
-    """Runs the generators of `quorum` for any number of threads."""
-
     def __init__(
         self,
         masters: list[Master],
@@ -73,12 +65,6 @@ class Driver(BaseDriver):
         self._connecting: dict[int, threading.Lock] = {}
 
     def run(self, steps: Steps) -> Any:
-        """Perform the effects that a generator yields, until it ends or answers; return the answer.
-
-        Raises:
-            ClientUnusable, ConfigurationError: the client cannot be used here.
-            LockError: the generator raised it.
-        """
         self._leader.enter()
         try:
             if not self._connected:
@@ -90,14 +76,12 @@ class Driver(BaseDriver):
             try:
                 self._recover(steps, error)
             except BaseException:
-                # A second interrupt.
                 self._recover(steps, error)
                 raise
             raise
 
     def _recover(self, steps: Steps, error: BaseException) -> None:
-        """End steps that were interrupted or that failed. If interrupted, this may be repeated."""
-        # They leave their queue.
+        """End interrupted or failed steps. After an interrupt this is called again."""
         steps.close()
         self._leader.recover()
         if isinstance(steps, Call):
@@ -106,7 +90,7 @@ class Driver(BaseDriver):
     def _perform(self, steps: Steps) -> Any:
         called = self.queues.called
         for effect in steps:
-            # Also while the client closes, so that nothing is left behind.
+            # Even while the client closes, so that nothing is left behind.
             if isinstance(effect, Send):
                 self._leader.send(effect.ballots)
                 continue
@@ -132,15 +116,6 @@ class Driver(BaseDriver):
         return call.end()
 
     def connect(self, all_of_them: bool = False) -> None:
-        """Dial every master. Wait until a quorum is connected, and a moment longer for the others.
-
-        Args:
-            all_of_them: whether to wait for the others as long as for the quorum.
-
-        Raises:
-            ConfigurationError: a master is a replica or stands in the list twice.
-            ClientClosed, ClientForked: the client cannot be used any more, or not in this process.
-        """
         self._connections.check()
         with self._connecting.setdefault(os.getpid(), threading.Lock()):
             if self._leader.fleet is None:
@@ -154,7 +129,7 @@ class Driver(BaseDriver):
                     self._connections.close()
         if not self._connections.all_dialled():
             self._connections.arrivals.append((0, None))
-            # A signal handler or a finalizer inside a call of this thread: that call takes the arrival.
+            # Inside a call of this thread (a signal handler or a finalizer), that call takes the arrival.
             if not (self._leader.has_role() or self._lifecycle.closed):
                 self._leader.serve()
             self._connections.raise_failure()
@@ -166,38 +141,25 @@ class Driver(BaseDriver):
         self._connected = self._connections.all_dialled()
 
     def send(self, commands: list[Command]) -> None:
-        """Send commands to every master without waiting for an answer."""
         fleet = self._leader.fleet
         if fleet is not None:
             self._leader.send([fleet.ballot_of(command) for command in commands])
 
     def wake_called(self) -> None:
-        """Wake threads whose queue entry was called, and threads that watch a key that has changed."""
         self._leader.wake_called()
 
     def close(self, release: bool = False, drain_ns: int | None = None) -> None:
-        """Undo what is under way, wait a bounded time for the answers, then close every connection.
-
-        Args:
-            release: whether to release the locks that are held.
-            drain_ns: for how long to wait; None is 1 s.
-        """
         self._closing.close(release, drain_ns)
 
     def await_answers(self, until_ns: int) -> None:
-        """Wait for the answers to releases when the interpreter ends."""
         self._closing.await_answers(until_ns)
 
     @property
     def closed(self) -> bool:
-        """True if the sockets are closed."""
         return self._lifecycle.closed
 
     def read_late_replies(self) -> None:
-        """Count the replies that came while no thread was in a call; for the background thread.
-
-        Closing and `on_lost` may take long, so they run in threads of their own: renewals may be due meanwhile.
-        """
+        """Closing and `on_lost` may take long, so they run in threads of their own: renewals may be due meanwhile."""
         self._leader.read_late_replies()
         if self._closing.overdue and not run_aside("close", self._closing.close_late):
             self._closing.close_late()
@@ -207,20 +169,18 @@ class Driver(BaseDriver):
     # --- held locks --------------------------------------------------------------------------------
 
     def add_upkeep(self, term: Term) -> None:
-        """Renew a lock, or report its loss, from now on."""
         self.schedule.add(term)
         now = self._clock.now()
         self._background.attend_by(min(term.look_ns(now), now + self.schedule.longest_ns))
 
     def sockets(self) -> list[int]:
-        """Return the descriptors of the connections if keys of held locks are watched; for the push reader."""
         if self._lifecycle.closed or not self.schedule.keys.watching():
             return []
         fleet = self._leader.fleet
         return [fleet.wires.fileno(link.index) for link in fleet.links if link.up]
 
     def attend(self) -> float | None:
-        """Do what is due for held locks; return after how many seconds to come again, None if never.
+        """Return after how many seconds to come again, None if never.
 
         Longer waits are left to threads of their own: the loss of another lock may be due meanwhile.
         """
@@ -238,12 +198,10 @@ class Driver(BaseDriver):
                 self._reports.report()
 
     def _attend(self, terms: list[Term], now: int) -> float | None:
-        """Renew what is due, and look after the waiters."""
         # Locks that are still held run out, and their loss is reported.
         if not self._lifecycle.usable:
             self.schedule.conclude(terms, {}, LockError("the client cannot be used"))
             next_ns = self.schedule.next_ns(now)
-            # Otherwise the background thread sets it.
             if next_ns:
                 self._background.wake_ns = next_ns
             return max(0, next_ns - now) / SECOND if next_ns else None
@@ -265,7 +223,6 @@ class Driver(BaseDriver):
         return max(0, min(due) - now) / SECOND
 
     def _renew(self, renewal: Renewal | Question) -> None:
-        """Renew locks together, or ask about their keys; in a thread of its own."""
         try:
             self.run(renewal.steps())
             renewal.succeed()
@@ -278,7 +235,6 @@ class Driver(BaseDriver):
     # --- dialling ----------------------------------------------------------------------------------
 
     def deliver(self, index: int, outcome: Arrival) -> None:
-        """Take what a dialling thread or a listener delivers, in that thread."""
         self._connections.arrivals.append((index, outcome))
         if self._lifecycle.closed:
             reject(outcome)

@@ -1,8 +1,4 @@
-"""Renewal and loss of held locks: the part that is the same for threads and asyncio.
-
-`quorum.upkeep_schedule` says what is due. A driver calls it at that time, runs the renewals (a thread or a task for
-each group), and reports losses. It reports them last, because an `on_lost` may raise SystemExit or CancelledError.
-"""
+"""Renewal and loss of held locks: the part that is the same for threads and asyncio."""
 
 from __future__ import annotations
 
@@ -30,10 +26,6 @@ class Renewal:
     """One renewal of several locks. A driver runs `steps`, notes how they ended, and calls `conclude` in any case.
 
     The thread that attends makes it, because it changes the terms.
-
-    Args:
-        schedule: of the client.
-        terms: what is renewed.
     """
 
     def __init__(self, schedule: UpkeepSchedule, quorum: Calls, terms: list[Term]) -> None:
@@ -45,19 +37,16 @@ class Renewal:
         now_ns = quorum.clock.now()
         self._wanted = [(term.hold, term.renewal_ttl_ms(now_ns), term.token) for term in terms]
         self._errors: dict[int, LockError] = {}
-        # Until it has ended in another way.
         self._error: LockError | None = LockError("the renewal failed")
 
     def steps(self) -> Steps:
-        """Return the steps to run."""
         return self._quorum.extend_all(self._wanted, self._errors)
 
     def succeed(self) -> None:
-        """Record that the steps have ended."""
         self._error = None
 
     def fail(self, failure: Exception) -> None:
-        """Record why the steps failed. They are tried again until the deadline. The log has any unexpected error."""
+        """Record why the steps failed. They are tried again until the deadline."""
         if isinstance(failure, LockError):
             self._error = failure
             return
@@ -65,16 +54,10 @@ class Renewal:
         self._error = LockError(f"unexpected {type(failure).__name__}; the log has the traceback")
 
     def conclude(self) -> None:
-        """Pass the results on to the schedule. The driver then has it look at once."""
         self._schedule.conclude(self._terms, self._errors, self._error)
 
 
 class Question:
-    """One question about the keys of several held locks, with the calls of a `Renewal`.
-
-    The thread that attends makes it, because it changes the terms.
-    """
-
     def __init__(self, schedule: UpkeepSchedule, quorum: Calls, terms: list[Term]) -> None:
         self._schedule = schedule
         self._quorum = quorum
@@ -85,24 +68,20 @@ class Question:
                 term.watch.begin(now_ns)
 
     def steps(self) -> Steps:
-        """Return the steps to run."""
         return self._quorum.ask_about_keys(self._terms)
 
     def succeed(self) -> None:
-        """Record that the steps have ended; the ballots have the answers."""
+        """Do nothing: the ballots have the answers."""
 
     def fail(self, failure: Exception) -> None:
-        """Record why the steps failed. The question is repeated later. The log has any unexpected error."""
         if not isinstance(failure, LockError):
             logger.error("a question about held locks failed; it is repeated later", exc_info=failure)
 
     def conclude(self) -> None:
-        """Pass the answers on to the schedule. The driver then has it look at once."""
         self._schedule.keys.conclude(self._terms)
 
 
 def work_of(schedule: UpkeepSchedule, quorum: Calls, terms: list[Term]) -> list[Renewal | Question]:
-    """Return what a driver has to run: the renewal of the terms that are due, and the questions about keys."""
     work: list[Renewal | Question] = [Renewal(schedule, quorum, terms)] if terms else []
     asked = schedule.keys.take_due()
     if asked:
@@ -114,7 +93,6 @@ class ReportThreads:
     """Threads that report lost locks. Each reports one at a time, because an `on_lost` may take long.
 
     Args:
-        lost: the losses to report. Any thread may take from it.
         aside: runs a function in a thread of its own; returns False if no thread can start.
     """
 
@@ -125,7 +103,7 @@ class ReportThreads:
         self._idle = [None] * MOST_REPORTS
 
     def start(self) -> bool:
-        """Have a thread report losses until none is left; return False if none can start and none is reporting."""
+        """Return False if no thread can start and none is reporting."""
         try:
             self._idle.pop()
         except IndexError:
@@ -136,11 +114,7 @@ class ReportThreads:
         return len(self._idle) < MOST_REPORTS
 
     def report(self) -> None:
-        """Report losses in this thread until none is left.
-
-        Raises:
-            BaseException: as for `report_losses`.
-        """
+        """Report losses in this thread until none is left."""
         _run_all(self._taken())
 
     def _run(self) -> None:
@@ -170,11 +144,6 @@ def report_losses(lost: deque[Loss]) -> None:
 
 
 def report_lost_releases(ballots: list[Ballot], doubts: Doubts, now_ns: int) -> None:
-    """Report the locks whose unawaited release found them lost, and take the ballots off the list.
-
-    Raises:
-        BaseException: as for `report_losses`.
-    """
     _run_all(lost_releases(ballots, doubts, now_ns))
 
 
@@ -209,13 +178,11 @@ def lost_releases(ballots: list[Ballot], doubts: Doubts, now_ns: int) -> Iterato
 
 
 def _run_all(reports: Iterable[Callable[[], None]]) -> None:
-    """Call each report; raise the first error at the end."""
     failure: BaseException | None = None
     for report in reports:
         try:
             report()
         except BaseException as error:
-            # SystemExit, say.
             failure = failure or error
     if failure is not None:
         raise failure

@@ -1,16 +1,15 @@
-"""Threads that sleep, and the order in which they wake. Compiled, too (see `redlatch._c`).
+"""Threads that sleep, and the order in which they wake.
 
 Where many ballots are decided at once, their threads are woken one by one. Each wakes the next one when it goes to
-sleep again with its next command in the inbox. The last one wakes the leader, which sleeps meanwhile and then has the
-commands of all to send. If all woke at once, they would meet at the GIL, where each has to sleep and be woken a second
-time. For 64 threads that costs as much again as all the rest.
+sleep again with its next command in the inbox. The last one wakes the leader, which then has the commands of all to
+send. If all woke at once, they would meet at the GIL, where each has to sleep and be woken a second time. For 64
+threads that costs as much again as all the rest.
 
-A thread need not come back for the chain to go on. A thread that leaves passes it on at once when no thread leads, and
-a leader wakes all the others when none was woken for a moment. Threads that do not come back at once wait for something
-else while they hold their locks. They are woken together, to wait together.
+A thread that does not come back passes the chain on at once when no thread leads; a leader wakes all the others when
+none was woken for a moment. Such threads wait for something else while they hold their locks. They are woken together,
+to wait together.
 
-The leader appends to `ready`, and any thread takes from it. So the queue may become empty between a check and the next
-step. The check only saves time, and the step copes with an empty queue.
+Any thread takes from `ready`, so it may become empty after a check.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from ..votes.ballot import Ballot
 from ..votes.units import Clock
 from .sleeper import Sleeper, this_thread
 
-# More threads than this are woken one by one. If none was woken for STUCK_NS, or they took SLOW_NS each, they do more
+# More threads than FEW are woken one by one. If none was woken for STUCK_NS, or they took SLOW_NS each, they do more
 # than to release their locks. Then all are woken at once, for APART_NS.
 FEW = 3
 STUCK_NS = 500_000
@@ -31,11 +30,8 @@ APART_NS = 100_000_000
 
 
 class WakeChain:
-    """Wakes the threads whose ballots are decided: a few of them at once, many of them one by one.
-
-    Attributes:
-        ready: the threads to wake, in this order.
-        resting: the leader, while it sleeps because others are woken one by one.
+    """Wakes the threads of decided ballots. `resting` is the leader, while it sleeps because others are woken one by
+    one.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -45,17 +41,15 @@ class WakeChain:
         self.resting: Sleeper | None = None
         # Until then all are woken at once.
         self._apart_ns = 0
-        # The start of the chain, and the number of threads that it has woken.
+        # The start of the chain, the number of threads that it has woken, when it woke the last one, and that one's
+        # ident.
         self._begun_ns = self._passed = 0
-        # The time at which the last thread was woken.
         self._passed_ns = 0
-        # The ident of the last one, which wakes the next.
         self._waker: object = 0
 
     def wake_owners(self, decided: list[Ballot]) -> None:
-        """Wake the threads of decided ballots; only the leader calls this."""
         idle = self.next_asleep() is None
-        # Taken off when it is done, so that an interrupt loses none.
+        # Taken off last, so that an interrupt loses none.
         while decided:
             sleeper = decided[-1].waiter
             sleeper.decided = True
@@ -70,10 +64,7 @@ class WakeChain:
             self.wake_next()
 
     def next_asleep(self) -> Sleeper | None:
-        """Return the next thread to be woken because its ballot is decided, or None.
-
-        It leaves the queue when it is found awake, so that an interrupt before it is woken does not lose it.
-        """
+        """Return the next thread to wake. It leaves the queue when it is found awake: an interrupt does not lose it."""
         while self.ready:
             try:
                 sleeper = self.ready[0]
@@ -95,17 +86,14 @@ class WakeChain:
         return sleeper
 
     def next_if_mine(self) -> Sleeper | None:
-        """Return the next thread to be woken, if the calling thread is responsible for that."""
         return self._next_ready() if self._waker == this_thread() else None
 
     def wake_next(self) -> None:
-        """Wake one thread."""
         sleeper = self._next_ready()
         if sleeper is not None:
             sleeper.wake()
 
     def wake_all(self) -> None:
-        """Wake all threads."""
         while self.ready:
             self.wake_next()
 
@@ -132,8 +120,8 @@ class WakeChain:
 class Watchers:
     """Threads that wait until the connections of a client have changed.
 
-    They do not wait on a threading.Event, because an interrupt inside its `set` or `wait` leaves its lock taken for
-    ever. Each thread appends and removes a sleeper of its own.
+    They do not wait on a threading.Event, because an interrupt inside its `set` or `wait` leaves its lock taken
+    indefinitely.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -141,12 +129,10 @@ class Watchers:
         self._sleepers: deque[Sleeper] = deque()
 
     def notify(self) -> None:
-        """Have each of them check its condition."""
         for sleeper in list(self._sleepers):
             sleeper.wake()
 
     def wait(self, done: Callable[[], bool], until_ns: int) -> None:
-        """Sleep until `done` returns True, or until `until_ns`."""
         sleeper = Sleeper()
         self._sleepers.append(sleeper)
         try:

@@ -8,19 +8,17 @@ https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 
 How the guard detects this:
   * Each master has a marker, a key beside the locks. It names the server process (run_id), the time since when that
-    process remembers, and the list of masters. Every handshake reads the marker before the connection is used. A
-    restart ends all connections, so no vote comes from a process whose marker was not read. If the marker names
-    another process, or only this master has none, the master has lost its memory. The client that sees this writes a
-    new marker with the time, for all clients, including those that start later.
-  * Once a second, while locks are acquired or extended, a pulse precedes the commands. It asks whether the marker is
-    the same, and for the server's clock. A wrong answer arrives before the votes behind it, and ends the connection.
+    process remembers, and the list of masters. Every handshake reads it, and a restart ends all connections, so no vote
+    comes from a process whose marker was not read. If the marker names another process, or only this master has none,
+    the master has lost its memory. The client that sees this writes a new marker with the time, for all clients.
+  * Once a second, while locks are acquired or extended, a pulse precedes the commands. It compares the marker and asks
+    for the server's clock. A wrong answer arrives before the votes behind it, and ends the connection.
   * A master that pushes invalidations reports a flush.
   * If the clocks of a quorum jump by the same time, and no other clock agrees with ours, our own clock stood still, as
     in a suspended virtual machine. Then no master is quarantined, and the locks that are held are in doubt.
-  * If all masters can be read and none has a marker, they are new, and all may vote (see `founding`). Masters that lost
-    their memory all at once look the same; only clients that knew them notice. If some cannot be read, one of them
-    may have a marker, so the others wait for them. After the largest `max_ttl` they count as masters that have
-    forgotten.
+  * If all masters can be read and none has a marker, they are new (see `founding`). Masters that lost their memory all
+    at once look the same; only clients that knew them notice. If some cannot be read, one of them may have a marker, so
+    the others wait. After the largest `max_ttl` they count as masters that have forgotten.
   * A marker that no client reads expires after 35 days, so a job that runs once a month finds it.
 
 How long a master is kept out:
@@ -35,10 +33,10 @@ How long a master is kept out:
     the longest horizon of the witnesses, from when its unsure marker was seen. Each write of a marker compares the
     whole text, so a horizon that was raised meanwhile forces another look.
   * G5. The largest `max_ttl` of any client counts for all. A client with a larger one writes it into each marker, first
-    as `raised`. It becomes `max_ttl` when all masters had it at one moment, or when the marker of another master has
-    it. Until a marker has it, no client uses a longer ttl. When a new marker allows less, the value that a client
-    remembers counts only once another marker confirms it. A master with an unsure marker also stays out until as many
-    others as a quorum needs were read after this client first saw that marker, because they may know of a larger one.
+    as `raised`. It becomes `max_ttl`, which clients may use, when all masters had it at one moment, or when the marker
+    of another master has it. When a new marker allows less, the value that a client remembers counts only once another
+    marker confirms it. A master with an unsure marker also stays out until as many others as a quorum needs were read
+    after this client first saw that marker, because they may know of a larger one.
 
 Why that is enough: let a lock with a ttl stand on a quorum, one of which forgets it. Every other master of that quorum
 had stored the ttl before the first vote. Any N - q + 1 masters without the forgetful one contain one of them.
@@ -51,20 +49,6 @@ before, and so exclude no second holder. The client that notices the loss writes
   * FE1. The numbers of fenced locks exceed the time of each marker by an hour. So they grow although the master has
     forgotten the last one.
 
-The package does no I/O and reads no clock. It imports only `votes`; the drivers connect it with the sockets:
-
-    settings     the options of a user (`redlatch.Guard`)
-    marker       the text of a marker
-    clock        how a master's clock relates to ours
-    handshake    the guard's commands in a handshake, and the report of their replies
-    founding     how masters without a marker become new ones
-    handover     how the clients of one list move to another one
-    membership   whether the clients of these masters agree on the list and on the options
-    master       the state of one master, and its pulses
-    state        the state of all masters
-    evidence     the states of a marker, a process and a clock, as a report shows them
-    admission    the table that decides whether a master may vote
-    actions      the actions of that table
-    unsure       how long a master that has forgotten stays out
-    alone        the same for a single master
+The package does no I/O and reads no clock; the drivers connect it with the sockets. `admission` has the table that
+decides whether a master may vote, by the evidence that `evidence` derives from a handshake.
 """

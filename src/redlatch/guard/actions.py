@@ -1,4 +1,4 @@
-"""The actions of the rows in the table of `admission`: a small function for each.
+"""The actions of the rows in the table of `admission`.
 
 An action returns the admission, or None to let the connection wait. `quarantine_jump` and `dismiss_leap` do not decide:
 the rows below theirs do.
@@ -17,16 +17,16 @@ from redlatch.guard.marker import FINAL, LEFT, PREPARED, Marker
 from redlatch.guard.state import GuardState
 from redlatch.votes.units import MILLISECOND, SECOND, quorum_of
 
-# Pause before another look at a clock that has jumped, while the other clocks are unknown.
+# While the other clocks are unknown.
 LOOK_AGAIN_NS = 100 * MILLISECOND
 
-# First pause for the answers of the other masters about one that has forgotten; it doubles each time, up to a second.
+# It doubles, up to a second.
 ASK_OTHERS_NS = 30 * MILLISECOND
 
-# A quarantine is not reported within this time: soon the other masters show how long it lasts.
+# Soon the other masters show how long a quarantine lasts; it is not reported before.
 SETTLE_NS = 1200 * MILLISECOND
 
-# Within this time all clients notice that a master is back: they look once a second.
+# All clients notice within this time that a master is back: they look once a second.
 FOUND_AGAIN_NS = 1500 * MILLISECOND
 
 
@@ -37,8 +37,8 @@ class Admission(NamedTuple):
         cause: why the master has no vote until then; None if that takes only a moment.
         asks_others: whether all other masters must be sent a pulse, because their horizons decide.
         settled: whether `cause` is final, so that it should be reported.
-        forgot: whether the only master may have forgotten the locks that were granted on earlier connections.
-        votes: if False, an admitted master only takes releases, and `cause` says why.
+        forgot: whether the only master may have forgotten locks that were granted on earlier connections.
+        votes: if False, an admitted master only takes releases.
         kept: whether the master has forgotten nothing since this client last read its marker.
     """
 
@@ -56,11 +56,7 @@ class Admission(NamedTuple):
 
 
 def refuse(state: GuardState, case: Case) -> Admission:
-    """Refuse a master that this client cannot use.
-
-    Another connected master may have joined this list meanwhile. Pulses to the others reveal that: a refused client
-    makes no other call.
-    """
+    # A refused client makes no other call; only pulses to the others reveal that one of them has joined this list.
     return Admission(False, SECOND, MasterRefused(case.refusal), asks_others=True)
 
 
@@ -73,7 +69,7 @@ def refuse_unpersisted(state: GuardState, case: Case) -> Admission:
 
 
 def look_at_clock_later(state: GuardState, case: Case) -> Admission:
-    """Look again later: the clock stands still, or was set back by exactly the time that has passed."""
+    # Or it was set back by exactly the time that has passed.
     return Admission(False, SECOND, MasterQuarantined("its clock stands still"))
 
 
@@ -83,14 +79,12 @@ def look_at_clocks_again(state: GuardState, case: Case) -> Admission:
 
 
 def wait_for_others(state: GuardState, case: Case) -> None:
-    """Keep the connection undecided while other masters are dialled."""
+    pass
 
 
 def wait_for_missing(state: GuardState, case: Case) -> Admission:
-    """Look again until all masters can be read: only then they may be new (F1).
-
-    After the longest ttl, treat the master as one that has forgotten, so that it does not wait indefinitely.
-    """
+    # Only when all masters can be read they may be new (F1). After the longest ttl the master counts as one that has
+    # forgotten, so that it does not wait indefinitely.
     master, report = case.master, case.report
     master.empty_ns = master.empty_ns or report.came_ns
     if report.came_ns - master.empty_ns < state.out_ns(state.longest_ms):
@@ -124,7 +118,7 @@ def found(state: GuardState, case: Case) -> Admission | None:
     elif step is Step.FINISH:
         return finish_founding(state, case)
     elif step is Step.GIVE_WAY:
-        # Not settled: the other client ends in a moment, or its drafts expire.
+        # The other client ends in a moment, or its drafts expire.
         cause = MasterQuarantined("it is new, and another client begins to use it")
         return Admission(False, LOOK_AGAIN_NS, cause, settled=False)
     return Admission(False)
@@ -137,7 +131,6 @@ def finish_founding(state: GuardState, case: Case) -> Admission:
 
 
 def replace_lost_marker(state: GuardState, case: Case) -> Admission:
-    """Quarantine the master, and write an unsure marker with the list of the other markers."""
     master, report = case.master, case.report
     _quarantine(state, case, "it has lost its marker, and maybe locks")
     marker = state.new_marker(master, report, state.longest_ms)
@@ -151,7 +144,7 @@ def replace_lost_marker(state: GuardState, case: Case) -> Admission:
 
 
 def accept_marker(state: GuardState, case: Case) -> Admission:
-    """Accept the marker, and write the longest ttl into it (G5); an earlier quarantine still counts."""
+    # An earlier quarantine still counts.
     master, marker = case.master, seen_marker(case)
     if master.marker is None or not marker.is_raised_from(master.marker):
         master.replaced = False
@@ -175,8 +168,7 @@ def accept_marker(state: GuardState, case: Case) -> Admission:
 def _heals_ns(state: GuardState, case: Case) -> int:
     """Return until when locks may be held that lack the vote of a master that is back; or 0.
 
-    By then all clients have found the master, so a lock that is acquired or extended later is also set here (see
-    `quorum.repair`).
+    Once all clients have found the master, a lock that is acquired or extended is also set here (`quorum.repair`).
     """
     master, marker, report = case.master, seen_marker(case), case.report
     if quorum_of(len(state.masters)) == len(state.masters):
@@ -190,13 +182,13 @@ def _heals_ns(state: GuardState, case: Case) -> int:
 
 
 def rename_marker(state: GuardState, case: Case) -> Admission:
-    """Write the new name of a process that has kept its memory."""
+    # The process has kept its memory.
     case.master.write_marker(replace(seen_marker(case), run_id=case.report.run_id), case.report)
     return admission(state, case)
 
 
 def replace_older_marker(state: GuardState, case: Case) -> Admission:
-    """Quarantine the master: its databases were swapped twice, or it has loaded an older append-only file."""
+    # The databases were swapped twice, or an older append-only file was loaded.
     _quarantine(state, case, "it has an older marker again, and maybe older locks")
     _write_doubt(state, case)
     return admission(state, case)
@@ -244,7 +236,7 @@ def dismiss_leap(state: GuardState, case: Case) -> None:
 
 
 def quarantine_jump(state: GuardState, case: Case) -> None:
-    """Quarantine a master whose clock was set forward: its keys expire too soon."""
+    # The master's keys expire too soon.
     leap = case.master.leap
     assert leap is not None
     case.master.leap = leap._replace(judged=True)
@@ -253,7 +245,6 @@ def quarantine_jump(state: GuardState, case: Case) -> None:
 
 
 def quarantine_jump_for_all(state: GuardState, case: Case) -> Admission:
-    """Let all clients quarantine the master, by an unsure marker."""
     leap = case.master.leap
     assert leap is not None
     # Judged once the marker is replaced: this write may fail.
@@ -261,6 +252,32 @@ def quarantine_jump_for_all(state: GuardState, case: Case) -> Admission:
     _quarantine(state, case, leap.described())
     _write_doubt(state, case)
     return admission(state, case)
+
+
+# --- a single master: it stays in use (R1) ------------------------------------------------------------------
+#
+# `Admission.forgot` makes the driver put all leases in doubt that stand on earlier connections (R2). Later leases stand
+# on a vote that came after the marker was read, so repeating it is harmless.
+
+
+def mark_again(state: GuardState, case: Case) -> Admission:
+    master, report = case.master, case.report
+    marker = state.new_marker(master, report)
+    if case.seen is not None:
+        horizon = max(marker.horizon, case.seen.horizon)
+        marker = replace(marker, horizon=horizon, previous=case.seen.previous, attempt=case.seen.attempt)
+    master.write_marker(marker, report)
+    return admission(state, case)._replace(forgot=True)
+
+
+def accept_new_marker(state: GuardState, case: Case) -> Admission:
+    # Another client saw the master forget.
+    return accept_marker(state, case)._replace(forgot=True)
+
+
+def doubt_after_jump(state: GuardState, case: Case) -> Admission:
+    dismiss_leap(state, case)
+    return Admission(False, forgot=True)
 
 
 # --- what they share ----------------------------------------------------------------------------------------
@@ -288,7 +305,6 @@ def _write_doubt(state: GuardState, case: Case) -> None:
 
 
 def admission(state: GuardState, case: Case) -> Admission:
-    """Admit the master, unless it is quarantined or a marker must be written."""
     master, now_ns = case.master, case.report.came_ns
     cause = None
     until_ns = max(master.until_ns, master.jumped_until_ns)

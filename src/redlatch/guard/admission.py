@@ -1,4 +1,4 @@
-"""The table that decides whether a master may vote, by the states of its marker, process and clock."""
+"""The table that decides whether a master may vote."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import NamedTuple
 from redlatch.guard.actions import (
     Admission,
     accept_marker,
+    accept_new_marker,
     await_handover,
     dismiss_leap,
+    doubt_after_jump,
     finish_founding,
     found,
     join,
@@ -17,6 +19,7 @@ from redlatch.guard.actions import (
     look_at_clock_later,
     look_at_clocks_again,
     look_for_marker_again,
+    mark_again,
     quarantine_jump,
     quarantine_jump_for_all,
     refuse,
@@ -33,14 +36,13 @@ from redlatch.guard.evidence import Case, MarkerState, ProcessState, examine
 from redlatch.guard.handshake import GuardHandshake, HandshakeReport
 from redlatch.guard.master import GuardedMaster
 from redlatch.guard.remaining_quarantine import quarantine_rest
-from redlatch.guard.single_master import accept_new_marker, doubt_after_jump, mark_again
 from redlatch.guard.state import GuardState
 
 Action = Callable[[GuardState, Case], Admission | None]
 
 
 class Row(NamedTuple):
-    """A row of the table. The first matching row with `final` decides; the others only act."""
+    """A row of the table. The first matching row with `final` decides; those before it only act."""
 
     name: str
     marker: MarkerState
@@ -119,8 +121,6 @@ def rows_of(case: Case, table: tuple[Row, ...] = TABLE) -> list[Row]:
 
 
 class Admissions(GuardState):
-    """Decides for one client which of its masters may vote."""
-
     def handshake(self, index: int) -> GuardHandshake:
         return self.masters[index].handshake()
 
@@ -131,8 +131,8 @@ class Admissions(GuardState):
         """Decide about a connection; None while that depends on masters that are being dialled.
 
         Args:
-            others: the reports of all connections that wait for a decision, including this one, and None for each
-                master that cannot be reached. Masters that are still being dialled are missing.
+            others: the reports of all connections that wait for a decision, including this one; None for each master
+                that cannot be reached. Those still being dialled are missing.
         """
         case = examine(self, index, report, others)
         decision: Admission | None = None

@@ -1,7 +1,4 @@
-"""A master's clock compared with ours: an interval of offsets, jumps, and which of two clocks has jumped.
-
-Our times are nanoseconds since boot; a server's are microseconds since 1970.
-"""
+"""A master's clock compared with ours. Our times are nanoseconds since boot; a server's, microseconds since 1970."""
 
 from __future__ import annotations
 
@@ -10,17 +7,17 @@ from typing import NamedTuple
 
 from redlatch.votes.units import MILLISECOND, SECOND, quorum_of
 
-# A larger difference than the clock's rate explains is a jump. Some servers count whole milliseconds.
+# Larger than the clock's rate explains. Some servers count whole milliseconds.
 JUMP_NS = 10 * MILLISECOND
 
-# A clock stands still if it advances by less than a tenth of a time that is longer than this. Servers extrapolate their
-# clock a little between two readings.
+# A clock stands still if it advances by less than a tenth of a time longer than this. Servers extrapolate a little
+# between two readings.
 STILL_NS = 100 * MILLISECOND
 
-# Bounds on how much faster or slower than ours a clock may run, whatever the drift factor is.
+# Whatever the drift factor is.
 MIN_RATE, MAX_RATE = 0.001, 0.01
 
-# Time in which the other masters' clocks may still show whose clock has jumped.
+# For the other masters' clocks to show whose clock has jumped.
 CONFIRM_NS = SECOND
 
 
@@ -30,21 +27,19 @@ class ClockState(Flag):
     STANDS_STILL = auto()
     # A quorum has jumped alike, and no clock agrees with ours.
     OURS_STOOD_STILL = auto()
-    # Set forward: another master's clock agrees with ours.
+    # Another master's clock agrees with ours.
     FORWARD = auto()
-    # It jumped just now; the other masters were not read since.
+    # The other masters were not read since.
     FORWARD_UNHEARD = auto()
-    # The other masters do not show whose clock has jumped.
     FORWARD_UNCLEAR = auto()
 
     ANY = UNJUDGED | STEADY | STANDS_STILL | OURS_STOOD_STILL | FORWARD | FORWARD_UNHEARD | FORWARD_UNCLEAR
 
 
 class Leap(NamedTuple):
-    """A jump forward of a master's clock.
+    """A jump forward of a master's clock; `at_ns` is our time before the reading that showed it.
 
     Args:
-        at_ns: our time before the reading that showed it.
         judged: whether it was decided whose clock has jumped.
         doubted: the identity of the marker that must be replaced because of the jump; or b"".
     """
@@ -78,14 +73,7 @@ def judge_leap(leap: Leap, others: list[Leap | None], size: int, now_ns: int) ->
 
 
 class Offset:
-    """The offset of a master's clock from ours, as an interval that is as narrow as the readings allow (as in NTP).
-
-    Args:
-        drift_factor: the relative error of the clock's rate.
-
-    Attributes:
-        at_ns: our time of the last reading.
-    """
+    """The offset of a master's clock from ours, as an interval that is as narrow as the readings allow (as in NTP)."""
 
     def __init__(self, drift_factor: float) -> None:
         self._rate = min(max(drift_factor, MIN_RATE), MAX_RATE)
@@ -94,9 +82,8 @@ class Offset:
         self._server_us = 0
 
     def note(self, sent_ns: int, came_ns: int, server_us: int) -> int:
-        """Record a reading that was taken between two moments; return the jump in ns, or 0 if there was none."""
+        """Record a reading taken between two moments; return the jump in ns."""
         low = server_us * 1000 - came_ns
-        # The server may count whole milliseconds.
         high = server_us * 1000 - sent_ns + MILLISECOND
         jump = 0
         if self.at_ns:
@@ -112,6 +99,6 @@ class Offset:
         return jump
 
     def stands_still(self, sent_ns: int, server_us: int) -> bool:
-        """Return True if a reading is about the last one, though time has passed. Call it before `note`."""
+        """Return True if this reading equals the last one, though time has passed."""
         passed_ns, gone_ns = sent_ns - self.at_ns, (server_us - self._server_us) * 1000
         return bool(self.at_ns) and passed_ns > STILL_NS and -JUMP_NS < gone_ns < passed_ns // 10

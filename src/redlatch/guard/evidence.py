@@ -1,4 +1,4 @@
-"""Read a report: derive the states of the master's marker, process and clock."""
+"""What a report shows of the master's marker, process and clock."""
 
 from __future__ import annotations
 
@@ -17,46 +17,34 @@ from redlatch.guard.state import GuardState
 from redlatch.votes.redaction import shown
 from redlatch.votes.units import MILLISECOND, SECOND
 
-# Pause before another look for a marker that only this master lacks: another client may be writing it. Also the first
-# pause after a failed write; it doubles each time, up to a second.
+# Another client may be writing the marker that only this master lacks. Also the first pause after a failed write; it
+# doubles each time, up to a second.
 SECOND_LOOK_NS = 200 * MILLISECOND
 
-# For this time a client relies on one master's marker that a handover is under way.
+# A client relies for this time on one master's marker that a handover is under way.
 AWAITED_NS = 2 * SECOND
 
 
 class MarkerState(Flag):
-    # Something else decides.
+    # The table of `admission` describes each.
     UNJUDGED = auto()
-    # The key has another value.
     UNREADABLE = auto()
-    # It contradicts our list or options, or the other markers.
     CONTRARY = auto()
-    # The list was left for another one.
     LEFT = auto()
-    # It will join the list by a handover, when another one has joined.
     AWAITED = auto()
-    # It joins the list now: another one has joined.
     JOINING = auto()
     # The master has forgotten nothing since it was written.
     INTACT = auto()
     # The master may have forgotten locks when it was written.
     FORGETFUL = auto()
-    # This client has seen a later one, which the master has forgotten.
     OLDER = auto()
 
-    # From here on the master has no final marker.
-    # No other master has one so far, but some are still being dialled; or it has that of another list.
+    # From here on the master has no final marker. It may also have that of another list.
     UNDECIDED = auto()
-    # No other master has one, and all were read.
     ALL_NEW = auto()
-    # The attempt that has prepared it has made another one final.
     PREPARED = auto()
-    # No other master has one, but some could not be read.
     MAYBE_NEW = auto()
-    # Others have theirs; another client may be writing this one.
     JUST_MISSED = auto()
-    # Others have theirs, or this client knew the marker.
     LOST = auto()
 
     PRESENT = INTACT | FORGETFUL | OLDER
@@ -68,10 +56,10 @@ class MarkerState(Flag):
 class ProcessState(Flag):
     UNJUDGED = auto()
     SAME = auto()
-    # The process or its history of keys has another name, but all keys are kept.
+    # All keys are kept, under another name of the process or of its history.
     KEPT_MEMORY = auto()
     RESTARTED = auto()
-    # trust_persistence was given, but the process has no append-only file.
+    # There is no append-only file, though trust_persistence was given.
     UNPERSISTED = auto()
 
     REMEMBERS = SAME | KEPT_MEMORY
@@ -79,13 +67,7 @@ class ProcessState(Flag):
 
 
 class Case(NamedTuple):
-    """One master's report, and the states that it shows.
-
-    Args:
-        seen: the marker that was read, or None.
-        refusal: why the master cannot be used, if its marker says so.
-        reports: those of all masters that could be read, if no final marker is known.
-    """
+    """One master's report, and the states that it shows; `refusal` says why the master cannot be used."""
 
     master: GuardedMaster
     report: HandshakeReport
@@ -98,7 +80,7 @@ class Case(NamedTuple):
 
 
 def examine(state: GuardState, index: int, report: HandshakeReport, others: list[HandshakeReport | None]) -> Case:
-    """Return the case of a report, and record the readings of the clock and the marker; see `Admissions.decide`."""
+    """Return the case of a report, and record the readings of the clock and the marker."""
     master = state.masters[index]
     try:
         seen = Marker.read(report.marker)
@@ -147,7 +129,6 @@ def handover_state(
     report: HandshakeReport,
     reached: list[HandshakeReport],
 ) -> MarkerState:
-    """Return the state of a master's marker in a handover; UNJUDGED if there is none."""
     if is_outdated(state, seen, final_markers(state, reached)):
         return _outdated_marker(state, seen, report, reached)
     if seen is not None and is_awaited(seen, state.names):
@@ -229,9 +210,9 @@ def final_markers(state: GuardState, reached: list[HandshakeReport]) -> list[Mar
 
 
 def is_outdated(state: GuardState, seen: Marker | None, others: Sequence[Marker | None]) -> bool:
-    """Return True if a final marker of this list says that it has replaced the list of a marker.
+    """Return True if a final marker of this list has replaced the marker's list.
 
-    The master has forgotten the handover, and a client of the old list has marked it again.
+    Then the master has forgotten the handover, and a client of the old list has marked it again.
     """
     if seen is None or seen.stage != FINAL or seen.masters == state.names:
         return False
@@ -240,7 +221,6 @@ def is_outdated(state: GuardState, seen: Marker | None, others: Sequence[Marker 
 
 
 def present_marker(state: GuardState, master: GuardedMaster, marker: Marker, report: HandshakeReport) -> MarkerState:
-    """Find out whether the master may have forgotten locks before or since its marker was written."""
     known = master.marker
     if known is not None and master.knew_marker(report.came_ns) and _replaced(state, known, marker):
         older = marker.since < known.since and marker.wall < known.wall and marker.identity() != master.written
@@ -249,7 +229,7 @@ def present_marker(state: GuardState, master: GuardedMaster, marker: Marker, rep
 
 
 def _replaced(state: GuardState, known: Marker, marker: Marker) -> bool:
-    """Return True if the marker was replaced. A trusted process takes over its predecessor's marker."""
+    # A trusted process takes over its predecessor's marker.
     if marker.previous and marker.attempt > known.attempt:
         # Another handover has come back to this list, after all earlier locks had expired.
         return False
@@ -270,7 +250,7 @@ def process_of(state: GuardState, marker: Marker, report: HandshakeReport) -> Pr
 
 
 def _only_renamed(marker: Marker, report: HandshakeReport) -> bool:
-    """Return True if only the history of keys has a new name: a master takes one with its first replica."""
+    # A master takes a new name for the history of its keys with its first replica.
     now = report.run_id.partition(" ")[0]
     return marker.origin()[0] == now and not report.promoted and marker.longest <= report.backlog_ms
 

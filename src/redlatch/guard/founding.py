@@ -1,22 +1,22 @@
 """Founding: masters without a marker become new ones (F1, F2).
 
-New means that all masters were read and none has a final marker, and that this client knew none. Founding them is a
-two-phase commit, whose markers have three stages. Only a final one lets a master vote.
+Masters are new if all were read, none has a final marker, and this client knew none. Founding them is a two-phase
+commit, whose markers have three stages. Only a final one lets a master vote.
 
-  1. A founder writes its draft on every master. The draft has the number of the attempt. An attempt sends at most one
-     draft to each master, since a late one could arrive on a master that has forgotten everything meanwhile. A draft
-     expires soon, so an attempt that is refused leaves nothing.
-  2. When all masters had drafts of one attempt, each draft is replaced by a prepared marker, which lasts. If it is
-     there, the master has kept its draft. So at one moment all masters had drafts, no master had a final marker, and no
+  1. A founder writes its draft on every master, with the number of the attempt. An attempt sends at most one draft to
+     each master, since a late one could arrive on a master that has forgotten everything meanwhile. A draft expires
+     soon, so an attempt that is refused leaves nothing.
+  2. When all masters had drafts of one attempt, each draft is replaced by a prepared marker, which lasts. That the
+     master still had its draft shows that at one moment all masters had drafts, no master had a final marker, and no
      lock stood.
   3. When all masters are prepared by one attempt, their markers become final.
 
-Each write compares the whole marker, and any client may do steps 2 and 3. So a founder may end at any time: others
-continue. A master that is prepared beside a final marker of the same attempt has forgotten nothing, and becomes final
-too. One that is not prepared has forgotten its marker, and is kept out.
+Each write compares the whole marker, and any client may do steps 2 and 3, so a founder may end at any time. A master
+that is prepared beside a final marker of the same attempt has forgotten nothing, and becomes final too. One that is not
+prepared is kept out.
 
-Of two founders the earlier one continues: it replaces the drafts of the other, which waits for it. A prepared marker is
-replaced only if its attempt cannot succeed any more: a master that was read later has no marker of it.
+The earlier of two founders replaces the drafts of the other, which waits for it. A prepared marker is replaced only if
+its attempt cannot succeed any more: a master that was read later has no marker of it.
 `tests/model/founding.pml` checks these rules.
 Source of the two phases: Gray, "Notes on Data Base Operating Systems", 1978.
 """
@@ -30,21 +30,20 @@ from enum import Enum, auto
 from redlatch.guard.handshake import HandshakeReport
 from redlatch.guard.marker import OF_FOUNDING, PREPARED, Marker
 
-# A draft expires after this time. Others wait as long for a founder that has ended in the middle of step 1.
+# Others wait as long for a founder that has ended in step 1.
 DRAFT_KEPT_MS = 3000
 
-# The number of an attempt is its founder's constant rank and the count of its attempts. The rank is the time of the
-# first attempt in microseconds, with one of this many random values, so that no two founders have the same.
+# An attempt's number is its founder's rank and a count. The rank is the time of the first attempt in microseconds with
+# a random value, so that no two founders have the same.
 RANDOM_VALUES = 1 << 40
 ATTEMPTS = 1 << 20
 
 
 class Step(Enum):
     WRITE_DRAFT = auto()
-    # The other masters must be read first.
     WAIT = auto()
     READ_AGAIN = auto()
-    # A founder with a smaller rank continues.
+    # The other founder has a smaller rank.
     GIVE_WAY = auto()
     PREPARE = auto()
     FINISH = auto()
@@ -55,10 +54,8 @@ class Founding:
     """The attempts of one client.
 
     Attributes:
-        number: the current attempt, or 0.
-        sent: the indexes of the masters that were sent its draft.
-        doubted: the attempts that have prepared some masters, while others had no marker of them.
-        doubted_ns: when that was read.
+        sent: the indexes of the masters that were sent the draft of attempt `number`.
+        doubted: the attempts that have prepared some masters while others had no marker of them, read at `doubted_ns`.
     """
 
     wall_us: Callable[[], int]
@@ -69,7 +66,6 @@ class Founding:
     doubted_ns: int = 0
 
     def step(self, index: int, report: HandshakeReport, reports: Sequence[HandshakeReport]) -> Step:
-        """Return the next step for a master; `reports` are those of all, none of which has a final marker."""
         if not self.number:
             self._begin()
         numbers = {attempt_of(other) for other in reports}
@@ -89,7 +85,7 @@ class Founding:
         return Step.WRITE_DRAFT
 
     def _are_given_up(self, attempts: frozenset[int], reports: Sequence[HandshakeReport]) -> bool:
-        """Return True if incomplete attempts had prepared masters before all of these reports."""
+        # They had prepared masters before all of these reports, and are incomplete.
         if self.doubted != attempts:
             self.doubted, self.doubted_ns = attempts, max(report.came_ns for report in reports)
         return all(report.sent_ns >= self.doubted_ns for report in reports)
@@ -107,7 +103,7 @@ def _second_phase(report: HandshakeReport, reports: Sequence[HandshakeReport]) -
 
 
 def attempt_of(report: HandshakeReport) -> int:
-    """Return the number of the attempt whose draft or prepared marker the process has written; or 0."""
+    """Return the attempt whose draft or prepared marker the process has; or 0."""
     marker = read_quietly(report)
     begun = marker is not None and marker.stage in OF_FOUNDING and marker.run_id == report.run_id
     return marker.attempt if marker is not None and begun else 0
@@ -119,13 +115,12 @@ def is_prepared(report: HandshakeReport) -> bool:
 
 
 def is_in_use(report: HandshakeReport) -> bool:
-    """Return True if a master has a marker, other than one of a founding, or another text."""
+    # Even another text, which is no marker.
     marker = read_quietly(report)
     return report.marker is not None and (marker is None or marker.stage not in OF_FOUNDING)
 
 
 def read_quietly(report: HandshakeReport) -> Marker | None:
-    """Return the marker of a report; None if it has none or cannot be read."""
     try:
         return Marker.read(report.marker)
     except (ValueError, TypeError, RecursionError):

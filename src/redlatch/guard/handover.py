@@ -11,11 +11,11 @@ A mover (see `operate.mover`) takes these steps:
   4. It marks each new master as *final*.
 
 A master in both lists is left until it is final. All markers of a handover have its number. Any client of the new list
-may do the last step for a master, once it has seen that another is final. A master that has forgotten that it was left
-is marked again by any client of the old list that knows it; this marker is unsure, and so is the final one.
+may do the last step for a master, once another is final. A master that has forgotten that it was left is marked again
+by a client of the old list; this marker is unsure, and so is the final one.
 
-A client of the old list that has seen one left master has no lock there any more, but still releases the locks that it
-holds. If it knows the new list (`Client(old, next=new)`), it uses that when one of the new masters is final.
+A client of the old list that has seen one left master acquires no more locks there, but still releases those that it
+holds. With `Client(old, next=new)` it goes over when one of the new masters is final.
 `tests/model/handover.pml` checks these rules.
 """
 
@@ -29,21 +29,15 @@ from redlatch.guard.handshake import HandshakeReport
 from redlatch.guard.marker import FINAL, LEFT, PENDING, Marker, shown_list
 from redlatch.votes.redaction import shown
 
-# A master remembers for a hundred years that it was left.
+# A hundred years.
 LEFT_KEPT_MS = 3_155_760_000_000
 
-# A new master waits for a day for a handover that was interrupted.
+# For a handover that was interrupted.
 PENDING_KEPT_MS = 86_400_000
 
 
 class Successor(NamedTuple):
-    """The list that a client changes to after a handover.
-
-    Args:
-        masters: the new masters, each with its address and its name.
-        key: the key of their markers.
-        previous, names: the names of the old and of the new masters, as markers have them.
-    """
+    """The list that a client changes to after a handover."""
 
     masters: list[Any]
     guard: Callable[[Callable[[int, int], None]], Any]
@@ -53,7 +47,7 @@ class Successor(NamedTuple):
 
 
 def names_of(addresses: tuple[str, ...]) -> tuple[str, ...]:
-    """Return addresses in the order in which markers have them."""
+    # The order in which markers have them.
     return tuple(sorted(addresses))
 
 
@@ -70,16 +64,13 @@ def has_moved(marker: Marker | None, previous: tuple[str, ...], masters: tuple[s
 
 
 def pending_marker(old: Marker, report: HandshakeReport, master: str, masters: tuple[str, ...], number: int) -> Marker:
-    """Return the marker of a new master; `old` is one of the old list, whose options the new list takes over."""
+    """Return the marker of a new master, with the options of the old list."""
     made = replace(old, run_id=report.run_id, since=report.server_us, out=0, sure=True, attempt=number, successors=())
     return replace(made, stage=PENDING, master=master, masters=names_of(masters), previous=old.masters)
 
 
 def left_marker(old: Marker, report: HandshakeReport, successors: tuple[str, ...], number: int) -> Marker:
-    """Return the marker of an old master. It keeps the other fields, which show later whether the master forgets.
-
-    If the marker names another process, it becomes that of a master that has forgotten.
-    """
+    """Return the marker of an old master. It keeps the other fields, which show later whether the master forgets."""
     if old.run_id != report.run_id:
         old = forgetful_copy(old, report, old.master, old.wall)
     return replace(old, stage=LEFT, attempt=number, successors=names_of(successors))
@@ -92,7 +83,6 @@ def forgetful_copy(marker: Marker, report: HandshakeReport, master: str, wall_us
 
 
 def final_marker(marker: Marker, master: str) -> Marker:
-    """Return the final form of a pending or left marker, for a master that joins the new list."""
     if marker.stage == PENDING:
         return replace(marker, stage=FINAL)
     lists = {"masters": marker.successors, "previous": marker.masters, "successors": ()}

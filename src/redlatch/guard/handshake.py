@@ -1,7 +1,4 @@
-"""The guard's part of a handshake: its commands, and the report that their replies become.
-
-`GuardHandshake` implements `wire.dial.connect.HandshakeExtension`; the driver passes it to the dialler.
-"""
+"""The guard's part of a handshake: its commands, and the report that their replies become."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from redlatch.votes.commands import pack
 from redlatch.votes.redaction import shown
 from redlatch.votes.units import UNBOUNDED
 
-# The servers' default of repl-backlog-ttl. A master without replicas remembers for this time that it was a replica.
+# The servers' default of repl-backlog-ttl: for how long a master without replicas remembers that it was one.
 BACKLOG_MS = 3_600_000
 
 MOST_SECONDS = 1 << 40
@@ -28,12 +25,10 @@ class HandshakeReport(NamedTuple):
     """The result of a handshake with a master.
 
     Args:
-        run_id: names the server process, and the history of its keys.
-        server_us: the server's clock, in microseconds since 1970, between `sent_ns` and `came_ns` of ours.
+        server_us: the server's clock since 1970, read between `sent_ns` and `came_ns` of ours.
         persists: whether the master has an append-only file.
-        promoted: whether it was a replica before, as far as it remembers.
-        backlog_ms: how long a master without replicas remembers that (repl-backlog-ttl).
-        up_us: the age of the process in whole seconds, by the server's clock; None if unknown.
+        promoted: whether it was a replica before, as far as it remembers: for `backlog_ms` without replicas.
+        up_us: the age of the process, by the server's clock; None if unknown.
     """
 
     run_id: str
@@ -55,7 +50,7 @@ class Replies(NamedTuple):
 
 @dataclass(frozen=True)
 class GuardHandshake:
-    """The guard's commands in one handshake: write a marker if one is due, then read the marker and the clock."""
+    """The guard's commands in one handshake, implementing `wire.dial.connect.HandshakeExtension`."""
 
     key: bytes
     write: MarkerWrite | None = None
@@ -71,16 +66,10 @@ class GuardHandshake:
         return commands
 
     def repeated(self) -> GuardHandshake:
-        """Return a handshake that writes nothing: the reason for the marker may be gone."""
+        # The reason for the marker may be gone.
         return replace(self, write=None)
 
     def read(self, replies: list[Any]) -> Replies:
-        """Check and return the replies.
-
-        Raises:
-            MasterRefused: a right is missing, or a reply does not fit its command.
-            redis.exceptions.RedisError: the error that the master answered with.
-        """
         *written, marker, clock, backlog = replies
         for answer in (clock, marker, *written):
             if isinstance(answer, redis_errors.NoPermissionError):
@@ -97,7 +86,6 @@ class GuardHandshake:
         return Replies(marker, _server_us(clock), _backlog_ms(backlog))
 
     def report(self, found: Replies, info: Mapping[str, str], sent_ns: int, came_ns: int) -> HandshakeReport:
-        """Return the report of a handshake whose commands left at `sent_ns`, with the fields of INFO."""
         return HandshakeReport(
             run_id=f"{info.get('run_id', '')} {info.get('master_replid', '')}".strip(),
             marker=found.marker,

@@ -10,11 +10,10 @@ from redlatch.guard.settings import LONGEST_MAX_TTL
 from redlatch.votes.redaction import LONGEST, shown
 from redlatch.votes.units import UNBOUNDED
 
-# The marker's key, behind the client's prefix. A lock's name is never empty, so no lock has this key.
+# Behind the client's prefix. A lock's name is never empty, so no lock has this key.
 MARKER = b"\0guard"
 
-# The stages of a marker. Only a final one lets a master vote. The first two belong to a founding, the others to a
-# handover (see `founding` and `handover`).
+# Only a final marker lets a master vote. The first two stages belong to a founding, the others to a handover.
 DRAFT, PREPARED, FINAL, PENDING, LEFT = STAGES = "draft", "prepared", "final", "pending", "left"
 OF_FOUNDING = DRAFT, PREPARED
 
@@ -24,24 +23,21 @@ class Marker:
     """The text on a master: a line of JSON, which is the marker's identity, and a line with the horizon.
 
     A client that uses a longer ttl raises the horizon (see `votes.scripts.PULSE`). The rest never changes: another
-    identity is another marker.
+    identity is another marker. Times without a unit in their name are in milliseconds.
 
     Args:
         run_id: names the server process and the history of its keys. A replica takes over the history of its master.
         since: when the marker was written, by the server's clock, in microseconds since 1970.
         wall: the same moment by the writing client's clock.
-        out: milliseconds since then without a vote; 0 for a new master, which had nothing to forget.
+        out: the time since then without a vote; 0 for a new master, which had nothing to forget.
         attempt: the number of the founding or of the handover that the marker belongs to; 0 if it was written later.
         sure: True if enough masters confirmed that `out` is the longest ttl in use; otherwise `out` is `longest`.
-        max_ttl: the longest ttl that clients may use, in milliseconds.
-        trusted, strict: options of the clients (see `Guard`).
+        max_ttl: the longest ttl that clients may use.
         master: its address, as the writing client knows it.
-        masters: the addresses of all masters.
-        horizon: the longest ttl that is in use on the master, in milliseconds (G1).
-        previous: the addresses of the masters that these replace, if they came by a handover.
-        successors: the addresses of the masters that replace these; empty unless the stage is LEFT.
+        horizon: the longest ttl that is in use on the master (G1).
+        previous, successors: the masters that these replaced by a handover, and those that replace these, if LEFT.
         owner: the application or host that has written it first, for messages.
-        raised: the value of `max_ttl` once all masters have it here, in milliseconds (G5); 0 if nothing is to change.
+        raised: the value of `max_ttl` once all masters have it here (G5); 0 if nothing is to change.
     """
 
     run_id: str
@@ -64,7 +60,6 @@ class Marker:
 
     @property
     def longest(self) -> int:
-        """The longest ttl that any client may use now or soon, in milliseconds."""
         return max(self.max_ttl, self.raised)
 
     def identity(self) -> bytes:
@@ -80,7 +75,7 @@ class Marker:
         return self == raised and self.longest >= earlier.longest and self.identity() != earlier.identity()
 
     def shown_master(self) -> str:
-        """Return the address in printable form: any client may have written the marker."""
+        # Any client may have written the marker.
         return shown(self.master)
 
     def shown_owner(self) -> str:
@@ -90,16 +85,12 @@ class Marker:
         return shown_list(self.masters)
 
     def origin(self) -> tuple[str, int]:
-        """Return the server process that the marker was first written on, and when; unique to a marker."""
+        """Return the server process that the marker was first written on, and when: unique to a marker."""
         return self.run_id.partition(" ")[0], self.since
 
     @classmethod
     def read(cls, text: bytes | None) -> Marker | None:
-        """Parse a text; None if there is none.
-
-        Raises:
-            ValueError, TypeError, RecursionError: the text is no marker of ours.
-        """
+        """Parse a text; ValueError, TypeError or RecursionError if it is no marker of ours."""
         if text is None:
             return None
         identity, _, horizon = text.partition(b"\n")
@@ -139,10 +130,7 @@ _MILLISECONDS = "out", "max_ttl", "raised", "horizon"
 class MarkerWrite(NamedTuple):
     """A marker that the next handshake writes, if the master still has the text `old` (empty for none).
 
-    Args:
-        kept_ms: how long the master keeps it if no client reads it.
-        made_us: when this was decided, by the master's clock. The master rejects a write that comes much later, since
-            more may have happened meanwhile (see `votes.scripts.MARK`).
+    A write that comes much later than `made_us`, by the master's clock, is rejected: more may have happened meanwhile.
     """
 
     old: bytes

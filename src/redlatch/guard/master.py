@@ -1,4 +1,4 @@
-"""The state of one guarded master; it also monitors the connection by pulses."""
+"""The state of one guarded master."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from redlatch.errors import MasterQuarantined, MasterRefused
 from redlatch.guard.clock import Leap, Offset
 from redlatch.guard.handshake import GuardHandshake, HandshakeReport
 from redlatch.guard.marker import Marker, MarkerWrite
-from redlatch.votes.durations import Durations
 from redlatch.votes.scripts import KEPT_MS, MARK_WITHIN_US
-from redlatch.votes.units import MILLISECOND
+from redlatch.votes.units import MILLISECOND, Durations
 
-# A marker on a master without one must arrive within the default ttl, or within this time if that is longer.
+# A marker on a master without one must arrive within the default ttl, or this if it is longer.
 LEAST_WITHIN_US = 1_000_000
 
 MOST_EARLIER = 100
@@ -25,39 +24,28 @@ MOST_EARLIER = 100
 class GuardedMaster:
     """The state of one guarded master.
 
-    The engine uses five members, as those of a connection's monitor: `pulse`, `horizon_ms`, `refusal`, `answered` and
-    `flushed`.
+    The engine uses five members as a connection's monitor: `pulse`, `horizon_ms`, `refusal`, `answered` and `flushed`.
 
     Attributes:
-        default_ttl_ms: the client's default ttl: the horizon that a pulse requests, if it is allowed.
         allowed_ms: the longest ttl that clients may use (G5).
         clock_set_back: called with the ns by which the master's clock was set back.
         confirm: called with this object when a pulse has found its marker unchanged.
-        marker: the marker that was last read.
         earlier: the origins of its former markers.
-        asked_ns: a time before the marker was last read, or a pulse last found it unchanged.
-        seen_ns: a time after that.
+        asked_ns, seen_ns: times before and after the marker was last read, or a pulse last found it unchanged.
         noted_ns: when its present marker was first read.
         replaced: whether a pulse has found another marker than before.
-        empty_ns: since when it has no final marker, while other masters cannot be read; or 0.
-        missed_ns: since when only this master lacks its marker; or 0.
+        empty_ns: since when it has no final marker, while other masters cannot be read.
+        missed_ns: since when only this master lacks its marker.
         quarantine: identifies the cause of the quarantine, which counts once.
-        why: the cause in words.
         until_ns: when the quarantine for its memory ends.
         found_us: when it was found to have forgotten, by its own clock.
-        contrary: how its marker contradicts this client, or "".
         written: the identity of the marker that this client has written last, until it has read one.
         settles_ns: until then its quarantine is not reported, because its duration is known soon.
         unsure: the origin of an unsure marker, and when this client first saw it.
         unheard: whether others may still know that an unsure marker keeps it out for too short a time (G5).
         jumped_until_ns: when a quarantine ends that began with a jump of its clock, and that is in no marker.
-        heals_ns: until when locks may be held that lack its vote, because it was kept out or restarted; or 0.
-        write: the marker that the next handshake writes, if any.
+        heals_ns: until when locks may be held that lack its vote, because it was kept out or restarted.
         writes: how many writes in a row have not led to the desired marker.
-        leap: the last jump forward of its clock.
-        out: whether it is quarantined now.
-        quarantines: how many quarantines have begun.
-        reply_time: the durations of its answers to pulses.
     """
 
     index: int
@@ -96,7 +84,6 @@ class GuardedMaster:
     # --- the engine's monitor ------------------------------------------------------------------------------
 
     def pulse(self) -> tuple[bytes, bytes, int]:
-        """Return the arguments of a pulse (see `votes.commands.Pulse`)."""
         assert self.marker is not None
         return self.key, self.marker.identity(), min(self.default_ttl_ms, self.allowed_ms)
 
@@ -106,7 +93,6 @@ class GuardedMaster:
         return self.marker.horizon
 
     def refusal(self, ttl_ms: int) -> MasterRefused | None:
-        """Return why no lock may have this ttl so far, or None if it may (G5)."""
         if ttl_ms <= self.allowed_ms:
             return None
         return MasterRefused(
@@ -115,8 +101,7 @@ class GuardedMaster:
         )
 
     def answered(self, sent_ns: int, came_ns: int, server_us: int, horizon_ms: int) -> MasterQuarantined | None:
-        """Record the answer to a pulse (`server_us` is 0 if the marker was replaced); return why the connection
-        must end."""
+        """Record the answer to a pulse; return why the connection must end. `server_us` is 0 for another marker."""
         self.reply_time.count(came_ns - sent_ns)
         if server_us <= 0:
             self.replaced = True
@@ -144,7 +129,7 @@ class GuardedMaster:
     # --- handshakes ------------------------------------------------------------------------------------------
 
     def handshake(self) -> GuardHandshake:
-        """Return the next handshake; only this one writes a marker that is due."""
+        # Only this handshake writes a marker that is due.
         write, self.write = self.write, None
         return GuardHandshake(self.key, write)
 
@@ -156,7 +141,7 @@ class GuardedMaster:
         return False
 
     def write_marker(self, marker: Marker, report: HandshakeReport, kept: int = 0) -> None:
-        """Let the next handshake write a marker, kept for `kept` ms; 0 means as long as a final one."""
+        """Let the next handshake write a marker, kept for `kept` ms; 0: as long as a final one."""
         self.written = marker.identity()
         made_us = report.server_us
         if not report.marker:
@@ -186,7 +171,7 @@ class GuardedMaster:
         return marker is not None and self.asked_ns > after_ns and (marker.sure or over)
 
     def _note_clock(self, sent_ns: int, came_ns: int, server_us: int) -> bool:
-        """Return True if the clock was set forward. If it was set back, keys only live longer."""
+        # Keys only live longer if the clock was set back.
         jump_ns = self.offset.note(sent_ns, came_ns, server_us)
         if jump_ns < 0:
             self.clock_set_back(-jump_ns)

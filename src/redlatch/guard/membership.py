@@ -1,6 +1,6 @@
 """Check that the clients of these masters agree on the list of masters and on the guard's options.
 
-Quorums of two different lists need not share a master, so two clients with different lists could hold one lock.
+Quorums of two lists need not share a master, so two clients with different lists could hold one lock.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ CURE = "all clients must have the same list, or another prefix; for a new list s
 
 
 def disagreement(state: GuardState, master: GuardedMaster, marker: Marker) -> str:
-    """Return how a marker contradicts our list and options, or the other markers; or ""."""
     return _other_options(state, master, marker) or _other_list(state, master, marker)
 
 
@@ -54,10 +53,7 @@ def _other_list(state: GuardState, master: GuardedMaster, marker: Marker) -> str
 
 
 def stranger(state: GuardState, master: GuardedMaster) -> str:
-    """Return how the other markers exclude a master without a marker; or "".
-
-    Markers that spell the addresses in another way exclude no master.
-    """
+    # Markers that spell the addresses in another way exclude no master.
     mine = state.address(master)
     if master.marker is not None:
         return ""

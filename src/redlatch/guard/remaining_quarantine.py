@@ -12,7 +12,6 @@ from redlatch.votes.units import SECOND
 
 
 def quarantine_rest(state: GuardState, case: Case) -> Admission:
-    """Quarantine the master until the end that its marker says; make an unsure marker sure, if possible."""
     master, marker, report = case.master, seen_marker(case), case.report
     _update_quarantine(state, case)
     over = master.until_ns <= report.came_ns
@@ -25,11 +24,8 @@ def quarantine_rest(state: GuardState, case: Case) -> Admission:
 
 
 def _update_quarantine(state: GuardState, case: Case) -> None:
-    """Quarantine the master for the rest of the time since a client saw that it forgot (G4).
-
-    Two clocks measure that time, the master's and ours, and the smaller result counts: one of them may have been set
-    forward, but hardly both by as much.
-    """
+    # Two clocks measure the time since a client saw that the master forgot (G4), the master's and ours. The smaller
+    # result counts: one of them may have been set forward, but hardly both by as much.
     master, marker, report = case.master, seen_marker(case), case.report
     out_ms = marker.out if marker.sure and marker.out else max(marker.out, state.longest_ms)
     forgot = *marker.origin(), marker.sure, out_ms
@@ -55,7 +51,7 @@ def _first_seen_ns(case: Case) -> int:
 
 
 def _wait_for_word(state: GuardState, case: Case) -> Admission:
-    """Keep a master out until the others that a quorum needs are read: they may know a longer ttl (G5)."""
+    # The others may know a longer ttl (G5).
     state.note_marker(case.master, seen_marker(case), case.report)
     since_ns = case.report.came_ns - _first_seen_ns(case)
     cause = MasterQuarantined(
@@ -66,7 +62,7 @@ def _wait_for_word(state: GuardState, case: Case) -> Admission:
 
 
 def _make_sure(state: GuardState, case: Case) -> Admission:
-    """Ask the other masters for the longest ttl in use; with enough answers, write it into the marker (G4)."""
+    # With enough answers, the longest ttl in use stands in the marker (G4).
     master, marker, report = case.master, seen_marker(case), case.report
     found_ns = _first_seen_ns(case)
     horizon = state.horizon_for(master, found_ns, report.came_ns)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from redlatch.errors import ConfigurationError
 
-# Seconds. A lock that is needed for longer is renewed.
+# Seconds.
 LONGEST_MAX_TTL = 7 * 86_400
 
 
@@ -16,16 +16,16 @@ class Guard:
 
     A client of a single master keeps on using it after it has forgotten locks, and puts its own locks in doubt until
     the master confirms them (see docs/safety.md). All clients of the same masters and prefix must give the same
-    `trust_persistence` and `strict`; one that differs is refused. `max_ttl` may differ: the largest counts for all.
+    `trust_persistence` and `strict`; one that differs is refused.
 
     Args:
-        max_ttl: the longest ttl that a lock may have, in seconds. A master is kept out for the longest ttl in use, or
-            for `max_ttl` if too few other masters know that. Default 60.
-        trust_persistence: if True, a master that was restarted counts as having kept every key: it must have an
+        max_ttl: the longest ttl that a lock may have, in seconds; the largest of all clients counts. A master is kept
+            out for the longest ttl in use, or for `max_ttl` if too few other masters know that. Default 60.
+        trust_persistence: whether a master that was restarted counts as having kept every key: it must have an
             append-only file, and should always write it (``appendfsync always``). A replica that was promoted is not
             trusted. Default False.
-        strict: if True, a single master that has forgotten locks is kept out as one of several would be: no lock can be
-            acquired for `max_ttl`. Default False.
+        strict: whether a single master that has forgotten locks is kept out, too: no lock can be acquired for
+            `max_ttl`. Default False.
 
     Raises:
         ConfigurationError, TypeError: an argument cannot work.
@@ -48,7 +48,6 @@ class Guard:
 
     @property
     def max_ttl_ms(self) -> int:
-        """The longest ttl in whole milliseconds."""
         return round(self.max_ttl * 1000)
 
 

@@ -20,15 +20,11 @@ class GuardState:
     """The settings of one client's guard, and the state of its masters.
 
     Args:
-        key: the key of the markers.
-        drift_factor: the relative error of clocks.
         wall_us: returns microseconds since 1970. A client that finds an older marker takes the smaller of two times as
             the marker's age: that by this clock, and that by the master's own.
-        random: returns a number from 0 to 1.
-        note_since: called with the time of each marker that a master has, in microseconds since 1970 by its clock. The
-            numbers of fenced locks must exceed it (FE1).
+        note_since: called with the time of each marker, in microseconds since 1970 by the master's clock. The numbers
+            of fenced locks must exceed it (FE1).
         clock_set_back: called with a master's index, and the ns by which its clock was set back.
-        owner: the name of this client, for the messages of others.
 
     Attributes:
         left: a marker that says that this list was left.
@@ -80,14 +76,12 @@ class GuardState:
         return [other for other in self.masters if other is not master]
 
     def out_ns(self, ttl_ms: int) -> int:
-        """Return how long a master is kept out that may have forgotten locks with this ttl."""
         return ttl_ms * MILLISECOND + drift_ns(ttl_ms, self._drift_factor)
 
     def horizon_for(self, master: GuardedMaster, after_ns: int, now_ns: int) -> int | None:
         """Return the longest ttl that the other masters know; None while too few of them are witnesses (G4).
 
-        Args:
-            after_ns: when the master was found to have forgotten. Earlier readings of the others do not count.
+        Readings of the others before `after_ns`, when the master was found to have forgotten, do not count.
         """
         needed = len(self.masters) - quorum_of(len(self.masters)) + 1
         horizons = [
@@ -98,7 +92,7 @@ class GuardState:
         return max(horizons) if len(horizons) >= needed else None
 
     def may_be_sure(self) -> bool:
-        """Return True if other masters may shorten the quarantine of a master that has forgotten."""
+        # Others may shorten the quarantine only then.
         return len(self.masters) > 1 and self.default_ttl_ms < self.longest_ms
 
     @property
@@ -110,11 +104,8 @@ class GuardState:
         return next((master.marker for master in self.masters if master.marker is not None), None)
 
     def note_limits(self, master: GuardedMaster, marker: Marker, now_ns: int) -> None:
-        """Record the ttls that a master's marker allows.
-
-        When a new marker allows less, earlier permissions count only once another marker repeats them: the masters may
-        have been founded again, and a client that reads only some of them could not know.
-        """
+        # When a new marker allows less, the masters may have been founded again, and a client that reads only some of
+        # them could not know. So earlier permissions count only once another marker repeats them.
         self.longest_ms = max(self.longest_ms, marker.longest)
         known = master.marker is not None and master.marker.identity() == marker.identity()
         if marker.max_ttl < self.allowed_ms and not known:
@@ -122,7 +113,6 @@ class GuardState:
         self._allow(marker)
 
     def confirm_limits(self, master: GuardedMaster) -> None:
-        """Record the ttls that an unchanged marker of a master still allows."""
         if master.marker is not None and master.asked_ns >= self._less_ns:
             self._allow(master.marker)
 
@@ -138,16 +128,11 @@ class GuardState:
         return replace(marker, max_ttl=max_ttl, raised=self.longest_ms if self.longest_ms > max_ttl else 0)
 
     def _allowed_elsewhere(self, master: GuardedMaster, now_ns: int) -> int:
-        """Return the longest ttl that the marker of another master allows; 0 if none can exist any more.
-
-        A client remembers markers that have expired: after 35 days without any client, others may have written new
-        ones.
-        """
+        # Others may have written new markers after 35 days without any client.
         there = [other.marker for other in self.others(master) if other.knew_marker(now_ns)]
         return min(self.allowed_ms, max([marker.max_ttl for marker in there if marker is not None], default=0))
 
     def raises_all(self) -> bool:
-        """Return True if all masters have the longest ttl in their markers, and no marker allows it yet."""
         known = [master.marker.longest for master in self.masters if master.marker is not None]
         everywhere = len(known) == len(self.masters) and min(known) >= self.longest_ms
         return everywhere and self.allowed_ms < self.longest_ms
@@ -160,7 +145,7 @@ class GuardState:
         return max([master.noted_ns for master in self.masters]) <= min([master.asked_ns for master in self.masters])
 
     def heard(self, master: GuardedMaster, after_ns: int) -> bool:
-        """Return True if the masters that a quorum needs besides this one were read after a time."""
+        # A quorum needs so many besides this one.
         read = [other for other in self.others(master) if other.marker is not None and other.asked_ns >= after_ns]
         return len(read) >= quorum_of(len(self.masters)) - 1
 
@@ -172,9 +157,7 @@ class GuardState:
         return max(0, self.wall_us())
 
     def new_marker(self, master: GuardedMaster, report: HandshakeReport, out_ms: int = 0, attempt: int = 0) -> Marker:
-        """Return a marker that begins now; `attempt` is 0 for a final one, `out_ms` if the master has forgotten
-        nothing."""
-        # True if each master gets this marker.
+        """Return a marker that begins now; `attempt` is 0 for a final one, `out_ms` is 0 if nothing was forgotten."""
         every = bool(attempt) or len(self.masters) == 1
         allowed_ms = self._allowed_elsewhere(master, report.came_ns)
         max_ttl = self.longest_ms if every else max(allowed_ms, min(self.default_ttl_ms, self.longest_ms))
@@ -197,7 +180,6 @@ class GuardState:
         )
 
     def unmatched_address(self, known: Marker) -> str:
-        """Return the only address in a marker's list that no other marker claims; or ""."""
         there = [master.marker.master for master in self.masters if master.marker is not None]
         missing = [address for address in known.masters if address not in there]
         return missing[0] if len(missing) == 1 else ""

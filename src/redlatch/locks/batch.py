@@ -1,4 +1,4 @@
-"""Many locks in one round trip: the steps of each batch call, which the sync and the asyncio client run."""
+"""Many locks in one round trip: the steps of each batch call."""
 
 from __future__ import annotations
 
@@ -30,11 +30,8 @@ AnyLock = TypeVar("AnyLock", bound=BaseLock)
 class Batch(Generic[AnyLock]):
     """The locks of one call. Each lock succeeds or fails on its own.
 
-    Args:
-        shared: the data that all locks of the client share.
-        locks: locks of the client. None stands for a lock that was not acquired; its result is False.
-        drawn: the list to put the locks into, for `resend_release`; None makes a new list.
-        ticket: the ticket of an acquire; None makes one that names neither thread nor task.
+    None stands for a lock that was not acquired; its result is False. `drawn` is the list to put the locks into, for
+    `resend_release`. Without a ticket the acquire names neither thread nor task.
     """
 
     def __init__(
@@ -54,11 +51,6 @@ class Batch(Generic[AnyLock]):
         self._claims: list[object] = []
 
     def check(self) -> None:
-        """Check that each element is None or a lock of this client.
-
-        Raises:
-            TypeError: an element is something else; the message names its place.
-        """
         place = first_foreign(self._locks, self._shared)
         if place >= 0:
             lock = self._locks[place]
@@ -66,13 +58,12 @@ class Batch(Generic[AnyLock]):
             raise TypeError(f"locks[{place}]: a lock of this client, or None, is needed, not {kind}")
 
     def acquiring(self) -> Steps:
-        """Try to acquire each lock once; all have the same ttl."""
+        # All have the same ttl.
         locks = self._present()
         ttl_ms = locks[0]._ttl_ms if locks else 0
         return self._quorum.acquire_many(holds_of(locks), self._ticket, ttl_ms)
 
     def releasing(self, wait: bool) -> Steps:
-        """Release each lock; raise TypeError if an element is not a lock."""
         self.check()
         locks, quorum = self._present(), self._quorum
         holds = holds_of(locks)
@@ -82,23 +73,17 @@ class Batch(Generic[AnyLock]):
         return quorum.release_many(holds, longest_ttl_ms(locks), self._errors)
 
     def extending(self, ttl: float | None) -> Steps:
-        """Extend each lock; raise TypeError if an element is not a lock."""
         self.check()
         return self._together([lock._extending(ttl) for lock in self._present()])
 
     def won(self) -> list[AnyLock | None]:
-        """Return the locks that are held, and None in place of the others.
-
-        Raises:
-            QuorumUnavailable: too many masters failed; the caller must then undo the whole batch.
-        """
+        """Return the locks that are held, and None for the others. If this raises, the whole batch must be undone."""
         self._raise_unavailable()
         won = those_held(self._locks, HELD)
         self.begin_upkeep()
         return won
 
     def begin_upkeep(self) -> None:
-        """Watch for the loss of the locks that are held, if the client has an `on_lost`."""
         if self._shared.on_lost is not None:
             for lock in self._present():
                 if lock._hold.state == HELD:
@@ -106,11 +91,6 @@ class Batch(Generic[AnyLock]):
                     lock._begin_upkeep()
 
     def verdicts(self) -> list[bool]:
-        """Return for each lock whether its call succeeded.
-
-        Raises:
-            QuorumUnavailable: too many masters failed for one of them.
-        """
         self._raise_unavailable()
         count = len(self._present())
         if not self._errors and count == len(self._locks):
@@ -119,26 +99,22 @@ class Batch(Generic[AnyLock]):
         return [lock is not None and next(succeeded) for lock in self._locks]
 
     def go_on(self) -> None:
-        """Reschedule the renewal or loss check of each lock, because its deadline may have moved."""
         for lock in self._present():
             lock._go_on()
 
     def undo(self) -> None:
-        """Release every lock of an acquire that an exception has ended. If interrupted, this may be repeated."""
+        """Release every lock of an acquire that an exception has ended; this may be repeated."""
         holds = [lock._hold for lock in self._present() if lock._hold.ticket is self._ticket]
         self._send(holds, [hold.undoing(self._ticket) for hold in holds])
-        # Do this last: until then the whole method can be repeated.
+        # Last: until then the whole method can be repeated.
         for hold in holds:
             hold.end_undoing(self._ticket)
 
     def resend_release(self, error: BaseException) -> None:
         """Resend releases that were interrupted, or ended early because the client became unusable.
 
-        This does not touch a lock object that was released and acquired again since. If interrupted, this may be
-        repeated. See `recovery.resend_release` for releases that end early.
-
-        Args:
-            error: the exception that ended the release.
+        This may be repeated. It does not touch a lock object that was released and acquired again since. See
+        `recovery.resend_release` for releases that end early.
         """
         tickets = self._claims
         if not tickets and not isinstance(error, Exception) and first_foreign(self._locks, self._shared) < 0:
@@ -154,7 +130,6 @@ class Batch(Generic[AnyLock]):
         self._send([hold for hold, _ in claims], [hold.resend_release(ticket, now_ns) for hold, ticket in claims])
 
     def _send(self, holds: list[Hold], releases: list[Command | None]) -> None:
-        """Send releases without waiting for the answers, and let the waiters for these keys continue."""
         if not holds:
             return
         try:
@@ -182,14 +157,12 @@ def resend_release(
     drawn: list[AnyLock | None],
     error: BaseException,
 ) -> None:
-    """Complete the release of many locks after an interrupt. If interrupted, this may be repeated.
+    """Complete the release of many locks after an interrupt; this may be repeated.
 
     Args:
-        shared: the data that all locks of the client share.
-        batch: None if the interrupt came before the batch was made.
+        batch: None if the interrupt came before it was made.
         locks: the argument of the call. An iterator is not read again, because it may block or have side effects.
-        drawn: the locks that the call has read from `locks` so far.
-        error: the exception that ended the release.
+        drawn: the locks that were read from `locks` so far.
     """
     # An ordinary exception without a batch means that the argument was refused.
     if batch is None and not isinstance(error, Exception):

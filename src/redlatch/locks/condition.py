@@ -1,7 +1,4 @@
-"""The condition of a lock: a holder waits until another holder calls it, in any process.
-
-`quorum.condition` has the algorithm.
-"""
+"""The condition of a lock, by the algorithm of `quorum.condition`."""
 
 from __future__ import annotations
 
@@ -14,12 +11,7 @@ from .lock import BaseLock
 
 
 class BaseCondition:
-    """The part of a condition that the sync and the asyncio class share.
-
-    Args:
-        lock: the lock; it must exclude all other holders.
-        name: the name of the condition, for locks that have several.
-    """
+    """The part of a condition that both faces share. The lock must exclude all other holders."""
 
     def __init__(self, lock: Any, name: str | bytes = "") -> None:
         if lock._hold.kind.shares:
@@ -49,7 +41,6 @@ class BaseCondition:
         return self._lock  # type: ignore[no-any-return]
 
     def _count_of(self, n: object) -> int:
-        """Return how many waiters to call; raise unless the lock is held and the number is one."""
         if isinstance(n, bool) or not isinstance(n, int):
             raise TypeError(f"n: a whole number is needed, not {type(n).__name__}")
         if n < 1:

@@ -10,12 +10,12 @@ import redis.exceptions as redis_errors
 from ..errors import ConfigurationError, QuorumUnavailable
 from ..masters.server import NO_CLUSTER
 from ..votes.units import quorum_of
-from .driver import Driver
+from .lock import Driver
 
 # The values of `require`.
 ALL, QUORUM = "all", "quorum"
 
-# Errors that do not end by waiting, each with its cure: the class, the beginning of the text, and the cure.
+# The class, the beginning of the text, and the cure.
 _LASTING: tuple[tuple[type[BaseException], str, str], ...] = (
     (redis_errors.AuthenticationError, "", "give the right user and password in the URL"),
     (redis_errors.NoPermissionError, "", "grant the right; docs/operations.md, Access rights, lists all"),
@@ -30,25 +30,15 @@ _LASTING: tuple[tuple[type[BaseException], str, str], ...] = (
 
 
 def cure_of(cause: BaseException) -> str:
-    """Return what ends an error that waiting does not end; "" if waiting may end it.
-
-    A master that refuses the list of masters has no cure here: the connections raise that, or a handover ends it.
-    """
+    # For a refused list of masters there is none: the connections raise that, or a handover ends it.
     text = str(cause)
     return next((cure for kind, begin, cure in _LASTING if isinstance(cause, kind) and text.startswith(begin)), "")
 
 
 def check_connected(driver: Driver, size: int, require: str | None) -> None:
-    """Raise an exception if too few masters vote after the client has connected.
+    """Raise an exception if too few of `size` masters vote after the client has connected.
 
-    Args:
-        size: the number of masters.
-        require: `ALL`, `QUORUM`, or None: then only errors that last are raised, and only if they make a quorum
-            impossible.
-
-    Raises:
-        ConfigurationError: errors that last; the message has the cure of each.
-        QuorumUnavailable: masters are missing for another reason.
+    If `require` is None, only errors that waiting does not end are raised, and only if they make a quorum impossible.
     """
     if require not in (None, ALL, QUORUM):
         raise ConfigurationError(f"require: 'all', 'quorum' or None is needed, got {require!r}")
@@ -64,5 +54,4 @@ def check_connected(driver: Driver, size: int, require: str | None) -> None:
 
 
 def _described(lasting: Mapping[str, BaseException]) -> str:
-    """Return the cure of each error; the error itself stands among the causes."""
     return "; ".join([f"{name}: {cure_of(cause)}" for name, cause in lasting.items()])

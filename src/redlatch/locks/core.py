@@ -1,7 +1,7 @@
 """The fields of a lock object, its making, the two calls of every cycle, and what a batch asks each of its locks.
 
-Compiled, too (see `redlatch._c`): a constructor in Python costs four times as much, and each field that Python reads of
-a compiled object costs 150 instructions.
+Compiled: a constructor in Python costs four times as much, and each field that Python reads of a compiled object costs
+150 instructions.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from redlatch.config import timeout_of
 
 
 class SharedFields:
-    """The fields of `Shared`, which describes them."""
+    """The fields of `Shared`."""
 
     __slots__ = ("__weakref__", "driver", "no_scripts", "on_lost", "quorum", "run", "wait_release")
 
     def __init__(self, driver: Any, quorum: Any, wait_release: bool, on_lost: Any, no_scripts: str = "") -> None:
         self.driver = driver
-        # Runs a call. A field costs less than the attribute of an attribute.
+        # A field costs less than the attribute of an attribute.
         self.run: Any = driver.run
         self.quorum = quorum
         self.wait_release = wait_release
@@ -28,10 +28,7 @@ class SharedFields:
 
 
 class Core:
-    """The fields of every lock object; `BaseLock` describes them.
-
-    The fields take objects of both builds, so one build of this class serves all clients of the process.
-    """
+    """The fields of every lock object. They take objects of both builds, so one build serves all clients."""
 
     __slots__ = ("__weakref__", "_hold", "_shared", "_timeout", "_ttl_ms", "_upkeep")
 
@@ -46,7 +43,6 @@ class Core:
         self._upkeep: Any = None
 
     def _acquire(self, blocking: bool, timeout: float | None, ticket: object) -> bool:
-        """Acquire the lock with the arguments of `acquire`; `ticket` is as for `Calls.acquire`. For threads."""
         shared, hold = self._shared, self._hold
         timeout = self._timeout_of(blocking, timeout)
         won: bool = shared.run(shared.quorum.acquire(hold, self._ttl_ms, timeout, ticket))
@@ -75,14 +71,12 @@ class Core:
         raise NotImplementedError
 
     def _release(self, wait: bool) -> Any:
-        """Run a release; `wait` is as for `release`."""
         shared = self._shared
         if wait:
             return shared.run(shared.quorum.release(self._hold, self._ttl_ms))
         return shared.run(shared.quorum.release_nowait(self._hold, self))
 
     def _release_in_task(self, wait: bool) -> Any:
-        """Return a coroutine that releases the lock."""
         call = self._release(wait)
         call.__qualname__ = "AsyncLock.release"
         return call
@@ -98,13 +92,7 @@ def new_lock(
     ttl_ms: int,
     timeout: float | None,
 ) -> Any:
-    """Return a lock of this class on a name. One call costs less than that of the constructor.
-
-    Args:
-        lock_of: a class that inherits from `Core`.
-        hold_named: makes the hold from the prefix, the name and the kind.
-        shared, ttl_ms, timeout: as for the constructor.
-    """
+    """Return a lock of this class on a name. One call costs less than that of the constructor."""
     lock = lock_of.__new__(lock_of)
     lock._open(shared, hold_named(prefix, name, kind), ttl_ms, timeout)
     return lock
@@ -119,17 +107,14 @@ def new_locks(
     kind: Any,
     ttl_ms: int,
 ) -> list[Any]:
-    """Return a lock on each name, as `new_lock` does."""
     return [new_lock(lock_of, shared, hold_named, prefix, name, kind, ttl_ms, None) for name in names]
 
 
 def present(elements: list[Any]) -> list[Any]:
-    """Return the elements that are not None."""
     return [element for element in elements if element is not None]
 
 
 def holds_of(locks: Sequence[Core]) -> list[Any]:
-    """Return the hold of each lock."""
     holds: list[Any] = []
     for lock in locks:
         holds.append(lock._hold)
@@ -137,7 +122,6 @@ def holds_of(locks: Sequence[Core]) -> list[Any]:
 
 
 def those_held(elements: list[Any], held: object) -> list[Any]:
-    """Return the elements, with None in place of each lock whose hold is not in the state `held`."""
     found: list[Any] = []
     for lock in elements:
         found.append(None if lock is None or lock._hold.state != held else lock)
@@ -145,7 +129,6 @@ def those_held(elements: list[Any], held: object) -> list[Any]:
 
 
 def longest_ttl_ms(locks: Sequence[Core]) -> int:
-    """Return the longest time to live of these locks; 0 if there are none."""
     longest = 0
     for lock in locks:
         longest = lock._ttl_ms if lock._ttl_ms > longest else longest
@@ -153,7 +136,7 @@ def longest_ttl_ms(locks: Sequence[Core]) -> int:
 
 
 def first_foreign(elements: list[Any], shared: Any) -> int:
-    """Return the place of the first element that is neither None nor a lock with this `shared`; -1 if there is none."""
+    """Return the place of the first element that is neither None nor a lock with this `shared`; or -1."""
     for place in range(len(elements)):
         if elements[place] is None:
             continue

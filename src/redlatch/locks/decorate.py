@@ -1,8 +1,7 @@
-"""Decorators that run a function under a lock. The lock's name is made from the function's arguments.
+"""Decorators that run a function under a lock, whose name is made from the function's arguments.
 
-No function body may run without its lock. A coroutine or generator runs only after its function has returned, so the
-decorators refuse it. They refuse it when the function is decorated, if they can recognise it then. Otherwise they
-refuse it when the function returns it, before any part of it runs.
+No function body may run without its lock. So the decorators refuse a coroutine or generator, which runs only after its
+function has returned (see `Client.locked`).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from ..errors import ConfigurationError
 
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
-# A field of a template: the name of an argument, followed by attributes and items.
+# The name of an argument, followed by attributes and items.
 _FIELD = re.compile(r"([^.\[\]]+)(\.[^.\[\]]+|\[[^\]]+\])*")
 
 
@@ -31,12 +30,6 @@ def check_template(template: object) -> None:
 
 
 def namer(template: str, function: Callable[..., Any]) -> Callable[..., str]:
-    """Return a function that makes the lock's name from the arguments of a call of the decorated function.
-
-    Raises:
-        ConfigurationError: the template is malformed, or a field is not an argument of the function.
-        TypeError: the signature of the function cannot be read.
-    """
     try:
         signature = inspect.signature(function)
     except ValueError as error:
@@ -52,7 +45,7 @@ def namer(template: str, function: Callable[..., Any]) -> Callable[..., str]:
                 f"template: {{{field}}} is no argument of {_name_of(function)}, whose arguments are: {known}"
             )
 
-    # Without fields, do not bind the arguments: another decorator may pass arguments that the signature does not have.
+    # Without fields, the arguments are not bound: another decorator may pass some that the signature does not have.
     if not fields:
         fixed = template.format()
         return lambda *args, **named: fixed
@@ -66,11 +59,7 @@ def namer(template: str, function: Callable[..., Any]) -> Callable[..., str]:
 
 
 def fields_of(template: str) -> list[str]:
-    """Return the fields of a template, including those inside format specifications.
-
-    Raises:
-        ConfigurationError: the template is malformed.
-    """
+    # A format specification may have fields, too.
     found, texts = [], [template]
     try:
         for depth in range(3):
@@ -92,12 +81,11 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 
 def _is(test: Callable[[Any], bool], function: Any) -> bool:
-    """Apply a test such as `inspect.iscoroutinefunction` to a function, or to the ``__call__`` of an object."""
+    # An object may have its code in `__call__`.
     return test(function) or (not inspect.isroutine(function) and test(type(function).__call__))
 
 
 def _refuse_others(function: Any) -> None:
-    """Refuse classes, objects that are not callable, and generator functions."""
     if isinstance(function, type):
         raise TypeError(f"locked: {_name_of(function)} is a class; decorate its methods, or a function that makes it")
     if not callable(function):
@@ -110,11 +98,7 @@ def _refuse_others(function: Any) -> None:
 
 
 def _refuse_result(function: Any, result: Any, hint: str) -> None:
-    """Refuse a returned awaitable or generator, and close it, so that it never runs.
-
-    Args:
-        hint: the advice to the user if the result is an awaitable.
-    """
+    """Refuse a returned awaitable or generator, and close it, so that it never runs."""
     if inspect.isgenerator(result) or inspect.isasyncgen(result):
         what, hint = "a generator", "use a with statement in its body"
     elif inspect.isawaitable(result):
@@ -142,7 +126,7 @@ def _refuse_context(function: Any, result: Any) -> None:
 
 
 def _through(decorate: Callable[[Any], Any]) -> Callable[[AnyFunction], AnyFunction]:
-    """Return a decorator that also takes static and class methods: it decorates the function inside them."""
+    # Of static and class methods, the function inside is decorated.
 
     def decorate_any(function: Any) -> Any:
         if isinstance(function, (staticmethod, classmethod)):
@@ -155,9 +139,8 @@ def _through(decorate: Callable[[Any], Any]) -> Callable[[AnyFunction], AnyFunct
 def locking(
     make: Callable[..., Any], template: str, ttl: float | None, options: Mapping[str, Any]
 ) -> Callable[[AnyFunction], AnyFunction]:
-    """Return a decorator for plain functions, which use the lock of a `Client`."""
     check_template(template)
-    # Making a lock checks the options, and sends nothing.
+    # This checks the options, and sends nothing.
     make("any name", ttl, options)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -182,9 +165,8 @@ def locking(
 def async_locking(
     make: Callable[..., Any], template: str, ttl: float | None, options: Mapping[str, Any]
 ) -> Callable[[AnyFunction], AnyFunction]:
-    """Return a decorator for coroutine functions, which use the lock of an `AsyncClient`."""
     check_template(template)
-    # Making a lock checks the options, and sends nothing.
+    # This checks the options, and sends nothing.
     make("any name", ttl, options)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -198,10 +180,10 @@ def async_locking(
         async def locked(*args: Any, **named: Any) -> Any:
             async with make(name(*args, **named), ttl, options):
                 result = function(*args, **named)
-                # The result is not awaitable if a wrapper has already run the coroutine to its end.
+                # Not awaitable: a wrapper has already run the coroutine to its end.
                 if inspect.isawaitable(result):
                     result = await result
-                # A coroutine may return an awaitable that is not a coroutine, such as a task or a pool.
+                # Awaitable, but no coroutine: the function's result is a task or a pool, say.
                 if not inspect.isawaitable(result) or inspect.iscoroutine(result):
                     _refuse_result(function, result, "await it in the function")
                 return result

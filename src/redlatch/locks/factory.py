@@ -1,4 +1,4 @@
-"""The construction of a sync or asyncio client: the checks of its arguments, its quorum and its driver."""
+"""The construction of a client: the checks of its arguments, its quorum and its driver."""
 
 from __future__ import annotations
 
@@ -51,29 +51,23 @@ if TYPE_CHECKING:
 else:
     new_locks = impl.current.module("locks.core").new_locks
 
-# Cuts 100 tokens of 32 characters out of a string.
 _CUT = Struct("32s" * 100)
 
 _MakeGuard = Callable[[Callable[[int, int], None]], Admissions]
 
 
 class BaseClient:
-    """The part of a client that needs neither threads nor asyncio."""
-
-    # Tokens name the owner, unless it is stored beside the token.
     _labels = True
 
     def _open(self, options: Options) -> None:
-        """Make the client; each constructor calls this."""
         self._awaits = options.awaits
-        # The options that a lock may have, by name.
+        # Those that a lock may have.
         self._options: dict[str, Any] = (AsyncPlainOptions if self._awaits else PlainOptions).__annotations__
         self._ttl_ms = options.ttl_ms
         self._last_ttl: tuple[object, int] = options.ttl, options.ttl_ms
         self._timeout = options.timeout
         self._prefix = options.key_prefix
         self._owner = owner_name(options.owner)
-        # All clients on a host share the marker.
         self._marks_as = options.owner or socket.gethostname()
         self._label = partial(label_of_now, options.owner)
         self._scripts = options.scripts
@@ -104,9 +98,9 @@ class BaseClient:
     def _wakeups(self, wakeups: Wakeups) -> Wakeups:
         return wakeups
 
-    # A client takes four things from outside: masters, connections, time and random numbers. A simulation replaces
-    # them by overriding `_masters_of`, `_dialler` and `_quorum_of`. Clients in memory override `_implementation` and
-    # `_driver_of`, too: their driver waits in virtual time.
+    # A simulation replaces masters, connections, time and random numbers by overriding `_masters_of`, `_dialler` and
+    # `_quorum_of`. Clients in memory override `_implementation` and `_driver_of`, too: their driver waits in virtual
+    # time.
 
     _implementation: Callable[[], impl.Implementation] = staticmethod(impl.for_clients)
 
@@ -121,7 +115,6 @@ class BaseClient:
         return partial(Dialler, connect=partial(connect.dial, scripts=self._scripts))
 
     def _quorum_of(self, **given: Any) -> Calls:
-        """Make the quorum of these masters and options, with the machine's clocks and random numbers."""
         calls, policy, quorums = [
             self._implementation().module(f"quorum.{name}") for name in ("calls", "policy", "quorum")
         ]
@@ -135,7 +128,6 @@ class BaseClient:
         return quorum
 
     def _admissions_of(self, masters: list[Master], guard: Guard | None) -> _MakeGuard | None:
-        """Return a function that makes the guard; its argument is called when a master's clock was set back."""
         quorum = self._quorum
         if guard is None:
             return None
@@ -156,7 +148,6 @@ class BaseClient:
         )
 
     def _successor_of(self, masters: object, guard: Guard | None) -> Successor | None:
-        """Return the masters to go over to after a handover, if any are given."""
         if masters is None:
             return None
         new = self._masters_of(masters)
@@ -173,8 +164,8 @@ class BaseClient:
     def from_env(cls, **options: Any) -> Self:
         """Make a client of the masters that the environment names, for services that are configured by it.
 
-        REDLATCH_MASTERS has their URLs, with commas or spaces between them. REDLATCH_OWNER is the `owner`; if it is not
-        set, the owner is as usual.
+        REDLATCH_MASTERS has their URLs, with commas or spaces between them. REDLATCH_OWNER is the `owner`, if it is
+        set.
 
         Args:
             options: the other arguments of the client; they win over the environment.
@@ -188,9 +179,9 @@ class BaseClient:
     def health(self) -> Health:
         """Return what this client knows of its masters now; no I/O.
 
-        It says for each master whether it votes, and if not, why, and for how long it is kept out. Before the first use
-        no master is connected. A client that is not used learns of changes late: with threads it looks at its
-        connections in calls only.
+        It says for each master whether it votes, and if not, why and until when. Before the first use no master is
+        connected. With threads the client looks at its connections in calls only, so an unused one learns of changes
+        late.
         """
         health: Health = self._driver.status.health()
         return health
@@ -198,7 +189,7 @@ class BaseClient:
     def stats(self) -> Stats:
         """Return the figures of this client: what became of its acquires and locks, and its masters; no I/O.
 
-        They are counted in this process and begin when the client is made. `redlatch.metrics` exports them.
+        They count in this process, from when the client is made. `redlatch.metrics` exports them.
         """
         stats: Stats = self._driver.status.stats()
         return without_the_present(stats) if self._driver.status.forked else stats
@@ -212,7 +203,7 @@ class BaseClient:
     def _locks_on(
         self, kind: type[AnyLock], names: Iterable[str | bytes], ttl: float | None, group: str | None = None
     ) -> list[AnyLock | None]:
-        """Make a lock of this class on each name. The type of the list allows None, for `Batch`."""
+        # The type of the list allows None, for `Batch`.
         ttl_ms = self._ttl_ms if ttl is None else self._ttl_of(ttl)
         given = config.several("names", names)
         locks = new_locks(kind, self._shared, self._hold_named, self._prefix, given, self._plain, ttl_ms)
@@ -229,13 +220,7 @@ class BaseClient:
         declared: Declaration | None = None,
         make: Callable[[bytes], Any] | None = None,
     ) -> AnyLock:
-        """Make a lock.
-
-        Args:
-            options: the arguments of `lock` besides name and ttl.
-            declared: the kind of the lock; None makes a plain lock, or a fenced or fair one if the options say so.
-            make: a function that returns the kind for a key; None calls its class with the key alone.
-        """
+        """Make a lock; `make` returns its kind for a key, and None calls the class of the kind with the key alone."""
         given = dict(options)
         check_options(given, self._options)
         fenced, fair = given.pop("fence", False), given.pop("fair", False)
@@ -262,7 +247,6 @@ class BaseClient:
             lock._hold.figures = self._quorum.groups.named(group)
 
     def _no_scripts(self) -> str:
-        """Return why this client has no locks that only scripts can perform; "" if it has them."""
         if self._scripts == "watch":
             return f"scripts: {FAMILY} need scripts, but this client was made with scripts='watch'"
         return ""
@@ -284,14 +268,12 @@ class BaseClient:
         if seconds is not None and not auto_renew:
             raise ConfigurationError("max_hold: it limits auto_renew=True, so give both")
         if not (auto_renew or cancel_on_loss) and on_lost is None and self._shared.on_lost is None:
-            # The lock is not renewed, and its loss is not reported.
             return
         max_hold_ns = None if seconds is None else int(seconds * SECOND)
         asked = cancel_on_loss or on_lost is not None or self._shared.on_lost is not None
         lock._upkeep = Upkeep(lock, lock._hold, lock._ttl_ms, auto_renew, max_hold_ns, on_lost, cancel_on_loss, asked)
 
     def _latch_hold(self, name: str | bytes) -> Hold:
-        """Return the hold that has the name and the key of a latch."""
         self._need_scripts()
         return self._hold_of(name, self._key_of(self._prefix, name) + LATCH.suffix, self._plain)
 
@@ -299,12 +281,11 @@ class BaseClient:
         return min(LATCH_TTL_MS, self._quorum.max_ttl_ms) if ttl is None else self._ttl_of(ttl)
 
     def _timeout_of(self, timeout: object) -> float | None:
-        """Return how long a lock waits by default, in seconds; None means no limit."""
         return self._timeout if timeout is None else config.seconds_of("timeout", timeout)
 
     def _ttl_of(self, ttl: object) -> int:
         known, ttl_ms = self._last_ttl
-        # Most services pass the same ttl object in every call, so this comparison saves the checks.
+        # Most services pass the same object in every call.
         if ttl is not known:
             ttl_ms = config.ttl_ms_of(ttl, self._quorum.drift_factor, self._quorum.max_ttl_ms)
             self._last_ttl = ttl, ttl_ms
@@ -314,17 +295,16 @@ class BaseClient:
 def draw_tokens() -> list[bytes]:
     """Return 100 tokens: 128 random bits each, from the system, in hexadecimal.
 
-    The first acquire draws the first 100. After an acquire the client cannot be used in a forked child, so two
-    processes never share tokens.
+    After an acquire the client cannot be used in a forked child, so two processes never share tokens.
     """
     return list(_CUT.unpack(hexlify(secrets.token_bytes(_CUT.size // 2))))
 
 
 def label_of_now(owner: str | None) -> bytes:
-    """Return the label of the tokens of this second; the process may be a fork of the one that made the client."""
+    # The process may be a fork of the one that made the client.
     return label_of(owner_name(owner).encode(), wall_us() // 1_000_000)
 
 
 def wall_us() -> int:
-    """Return microseconds since 1970. Tests may freeze `time.time`, but not the clocks of masters."""
+    # Tests may freeze `time.time`, but not the clocks of masters.
     return time.clock_gettime_ns(time.CLOCK_REALTIME) // 1000

@@ -1,7 +1,4 @@
-"""The latch: callers wait until a number of counts have come, from any process.
-
-`quorum.latch` has the algorithm.
-"""
+"""The latch: callers wait until a number of counts have come, by the algorithm of `quorum.latch`."""
 
 from __future__ import annotations
 
@@ -11,22 +8,15 @@ from ..config import check_count
 from ..quorum.hold import Hold
 from .lock import Shared
 
-# The default of the ttl, in milliseconds, unless the guard's `max_ttl` is smaller.
+# Unless the guard's `max_ttl` is smaller.
 TTL_MS = 60_000
 
-# A client that gives a forgetful master its counts back reads them one by one, so their number is bounded.
+# A client that gives a forgetful master its counts back reads them one by one.
 MOST_COUNTS = 10_000
 
 
 class BaseLatch:
-    """The part of a latch that the sync and the asyncio class share.
-
-    Args:
-        shared: what all locks of the client have in common.
-        hold: a hold with the name and the key; it is never claimed.
-        count: how many counts open the latch.
-        ttl_ms: for how long the masters keep the latch after its last use, in milliseconds.
-    """
+    """The part of a latch that both faces share; its hold is never claimed."""
 
     def __init__(self, shared: Shared[Any], hold: Hold, count: int, ttl_ms: int) -> None:
         check_count("count", count, MOST_COUNTS)

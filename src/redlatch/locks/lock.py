@@ -1,13 +1,10 @@
-"""The part of a lock that both faces share: its state, its checks, and the generator of each call.
-
-`client.Lock` and `aio.AsyncLock` only run the generators, without or with await.
-"""
+"""The part of a lock that both faces share: its state, its checks, and the seam to the driver."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
 from .. import config, impl
 from ..errors import ClientForked, LockError, LockLost, NotOwned
@@ -20,8 +17,8 @@ from ..quorum.hold import Hold
 from ..quorum.inquiry import holder_of
 from ..quorum.outcome import loss, why_invalid
 from ..quorum.upkeep import Term, Upkeep
+from ..votes.commands import Command
 from ..votes.units import SECOND
-from .driver import Driver
 from .with_statement import Refusal, leaves, may_leave
 
 # At run time `impl` provides the build.
@@ -33,19 +30,53 @@ else:
 
 logger = logging.getLogger("redlatch")
 
+
+class Driver(Protocol):
+    """What a lock needs of the driver that runs the calls of its client's quorum (`quorum.calls`).
+
+    The driver for threads blocks the calling thread, that for asyncio returns an awaitable.
+    """
+
+    # A `drivers.status.ClientStatus`.
+    status: Any
+
+    def run(self, steps: Steps) -> Any: ...
+
+    def send(self, commands: list[Command]) -> None: ...
+
+    def wake_called(self) -> None:
+        """Wake callers whose turn has come, and callers that watch a key that has changed."""
+
+    def add_upkeep(self, term: Term) -> None: ...
+
+
+class ThreadDriver(Driver, Protocol):
+    def connect(self, all_of_them: bool = False) -> None: ...
+
+    def close(self, release: bool = False, drain_ns: int | None = None) -> None: ...
+
+
+class TaskDriver(Driver, Protocol):
+    @property
+    def home(self) -> Any:
+        """The event loop, once the client is connected."""
+
+    def connect(self, all_of_them: bool = False) -> Coroutine[Any, Any, None]: ...
+
+    def close(self, release: bool = False, drain_ns: int | None = None) -> Coroutine[Any, Any, None]: ...
+
+    def stands_for(self, owner: object) -> None:
+        """Let go of the loop when `owner` is collected, to which the client and all its locks refer."""
+
+    def drop(self) -> None:
+        """Close the connections at once: the event loop cannot run `close`."""
+
+
 AnyDriver = TypeVar("AnyDriver", bound=Driver)
 
 
 class Shared(SharedFields, Generic[AnyDriver]):
-    """The data that all locks of one client share.
-
-    Args:
-        driver: runs the generators.
-        quorum: the settings and the state of the client, for the algorithm.
-        wait_release: whether leaving a ``with`` waits for a quorum's answer to the release.
-        on_lost: called with the lock and the reason when a lock is lost; None logs a warning.
-        no_scripts: why the client has no locks that need scripts; "" if it has them.
-    """
+    """The data that all locks of one client share; `no_scripts` says why it has no locks that need scripts, or ""."""
 
     __slots__ = ()
 
@@ -57,20 +88,13 @@ class Shared(SharedFields, Generic[AnyDriver]):
 
 
 class BaseLock(Core):
-    """One holder's lock on one name.
-
-    Args:
-        shared: what all locks of the client have in common.
-        hold: a hold that is not claimed yet.
-        ttl_ms: the time to live.
-        timeout: how long ``with`` and `acquire` wait by default, in seconds; None means no limit.
-    """
+    """One holder's lock on one name."""
 
     __slots__ = ()
 
     _shared: Shared[Any]
     _hold: Hold
-    # The renewal of this lock and the report of its loss, or None. The drivers read it.
+    # The drivers read it. None: the lock is not renewed, and its loss is not reported.
     _upkeep: Upkeep | None
 
     def __reduce__(self) -> NoReturn:
@@ -80,7 +104,6 @@ class BaseLock(Core):
         return f"<{type(self).__name__} {self._described()} {held_for(self.remaining())}>"
 
     def _described(self) -> str:
-        """Return the name and the kind of the lock, for a repr."""
         label = self._hold.kind.declared.label
         return f"{self.name!r} ({label})" if label else f"{self.name!r}"
 
@@ -108,8 +131,8 @@ class BaseLock(Core):
     def fence(self) -> int | None:
         """The number of this holder while it holds a lock that was made with ``fence=True``; otherwise None.
 
-        The number is higher than that of every holder before. The resource keeps the highest number that it has seen,
-        and refuses requests with a lower one.
+        It is higher than that of every holder before. The resource keeps the highest number that it has seen, and
+        refuses requests with a lower one.
         """
         hold = self._hold
         return hold.fence if hold.kind.numbers and hold.state == HELD else None
@@ -123,15 +146,15 @@ class BaseLock(Core):
     def elapsed(self) -> float:
         """The duration of the last successful `acquire` or `extend`, in seconds.
 
-        The time runs from before the first byte was sent to after the last vote that counts.
+        It runs from before the first byte was sent to after the last vote that counts.
         """
         return self._hold.elapsed_ns / SECOND
 
     def remaining(self) -> float:
         """Return the seconds of validity that are left, or 0.0; no I/O.
 
-        It is also 0.0 if a master that voted for the lock may have forgotten it. That ends when `extend` or a renewal
-        has found that a quorum has the lock without that vote.
+        It is also 0.0 if a master that voted for the lock may have forgotten it, until `extend` or a renewal has found
+        that a quorum has the lock without that vote.
         """
         hold = self._hold
         quorum = self._shared.quorum
@@ -157,11 +180,6 @@ class BaseLock(Core):
     # --- its loss ----------------------------------------------------------------------------------
 
     def _begin_upkeep(self, acquired: bool = False) -> None:
-        """Start to renew this lock or to watch for its loss, after it was acquired or extended.
-
-        Args:
-            acquired: whether the lock was just acquired.
-        """
         upkeep = self._upkeep
         if upkeep is not None:
             if acquired:
@@ -169,21 +187,20 @@ class BaseLock(Core):
             self._shared.driver.add_upkeep(upkeep.begin(self._shared.quorum.clock.now()))
 
     def _go_on(self) -> None:
-        """Plan the upkeep again after an extension, which may have moved the deadline even if it failed."""
+        # Even an extension that failed may have moved the deadline.
         if self._upkeep is not None and self._upkeep.live():
             self._begin_upkeep()
 
     def _let_run_out(self, why: Loss) -> None:
-        """Stop the renewal of a lock whose holder is gone. The lock runs out with its ttl, and the loss is reported."""
         upkeep = self._upkeep
         if upkeep is not None and upkeep.live():
             upkeep.let_run_out(self, why)
 
     def _loss_event(self, kind: Callable[[], Any]) -> Any:
-        """Return the event that a loss sets; `kind` makes it if there is none.
+        """Return the event that a loss sets.
 
-        Signal handlers may call this, so it waits for no other thread, and it does not set an event that is set: that
-        could wait for its own thread. There is no call between the check of a field and its change. So all threads get
+        Signal handlers may call this. So it waits for no other thread, and does not set an event that is set, which
+        could wait for its own thread. No call comes between the check of a field and its change, so all threads get
         the same event.
         """
         while (upkeep := self._upkeep) is None:
@@ -197,7 +214,7 @@ class BaseLock(Core):
             if upkeep.event is None:
                 upkeep.event = event
         term = upkeep.term
-        # An interrupt may have struck an earlier request before its end, so each request checks this.
+        # An interrupt may have ended an earlier request early, so each request checks this.
         if self._hold.state == HELD:
             if upkeep.reason is not None:
                 if not event.is_set():
@@ -207,10 +224,7 @@ class BaseLock(Core):
         return event
 
     def _mark_lost(self, term: Term) -> None:
-        """Set the event of the loss, and cancel the body if `cancel_on_loss` is True; the drivers call this.
-
-        Nothing is marked if the lock was acquired again meanwhile.
-        """
+        """Set the event of the loss, and cancel the body, unless the lock was acquired again meanwhile."""
         upkeep = self._upkeep
         if upkeep is not None and upkeep.term is term:
             if upkeep.event is not None:
@@ -219,16 +233,9 @@ class BaseLock(Core):
                 upkeep.scope.cancel()
 
     def _loss(self) -> LockLost:
-        """Return the error for the loss of this lock."""
         return loss(why_invalid(self._shared.quorum, self._hold, self._upkeep), self._hold)
 
     def _report_loss(self, reason: Loss = LOST_BEFORE, term: Term | None = None) -> None:
-        """Report the loss of this lock to `on_lost` or to the log; the drivers call this.
-
-        Args:
-            reason: why it was lost.
-            term: the term that the loss has ended; it is marked as reported.
-        """
         upkeep = self._upkeep
         on_lost = self._shared.on_lost if upkeep is None or upkeep.on_lost is None else upkeep.on_lost
         try:
@@ -258,35 +265,29 @@ class BaseLock(Core):
         return shared.quorum.extend(self._hold, ttl_ms)
 
     def _holder_of(self, found: tuple[bytes, int, int] | None) -> Holder | None:
-        """Return the holder from the answer of `inquiry.holder`."""
         return None if found is None else holder_of(self._shared.quorum, self._hold, found)
 
     def _refusal(self) -> Refusal:
-        """Return the error that ``with`` raises if the lock was not won in time, once it has asked for the holder."""
         return Refusal(self._shared, [self._hold], self._timeout or 0.0)
 
-    # Returns whether the calling thread or task has made a ticket.
+    # Whether the calling thread or task has made a ticket.
     _made_here: Callable[[object], bool]
 
     def _may_leave(self, ticket: object, entered: object) -> bool:
-        """Return whether the end of a ``with`` may release the claim with this ticket; see `with_statement`."""
         return may_leave(ticket, entered, self._made_here)
 
     def _leaves(self, ticket: object, entered: object) -> bool:
-        """End a ``with`` whose claim has changed; return whether it must release the lock; see `with_statement`."""
         return leaves(self._hold, [ticket], entered, self._made_here, self.name)
 
     @property
     def _left_to_release(self) -> bool:
-        """True if the lock is held or its release is unconfirmed."""
+        # Held, or its release is unconfirmed.
         return self._hold.state != FREE
 
 
 def held_for(seconds: float) -> str:
-    """Return in words how long a lock is still held, for a repr."""
     return f"held for {seconds:.3f} s more" if seconds else "not held"
 
 
 def note_failure(body: BaseException, error: LockError) -> None:
-    """Add a note on a failed release to the exception that the body of a ``with`` raised."""
     body.add_note(f"redlatch: {type(error).__name__} when the lock was released: {error}")

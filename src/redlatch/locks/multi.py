@@ -16,13 +16,7 @@ from .with_statement import Refusal, leaves, may_leave
 
 
 class BaseMultiLock:
-    """The part of a multi-lock that the sync and the asyncio class share.
-
-    Args:
-        shared: the data that all locks of the client share.
-        locks: one lock for each name.
-        timeout: seconds that ``with`` and `acquire` wait by default; None waits without a limit.
-    """
+    """The part of a multi-lock that both faces share; `locks` has one for each name."""
 
     def __init__(self, shared: Shared[Any], locks: list[Any], timeout: float | None) -> None:
         self._shared = shared
@@ -74,20 +68,13 @@ class BaseMultiLock:
         return won
 
     def _claims(self) -> list[tuple[Any, object]]:
-        """Return each name's hold and the ticket of its current claim."""
         return [(lock._hold, lock._hold.ticket) for lock in self._locks]
 
     def _resend_release(self, claims: list[tuple[Any, object]], error: BaseException) -> None:
         """Have the release of every name go on without its caller.
 
-        This does not use `Batch.resend_release`, because an interrupt may come before the batch is made.
-
-        Args:
-            claims: what `_claims` returned before the release; empty if an interrupt came before that.
-            error: the exception that ended the release.
-
-        Raises:
-            LockLost: the client was closed and has released the names.
+        `claims` is empty if an interrupt came before `_claims`. `Batch.resend_release` would not do: the interrupt may
+        come before the batch is made. It raises LockLost if the client was closed and has released the names.
         """
         lost = None
         for hold, ticket in claims or self._claims():
@@ -98,11 +85,10 @@ class BaseMultiLock:
         if lost is not None:
             raise lost
 
-    # Returns whether the calling thread or task has made a ticket.
+    # Whether the calling thread or task has made a ticket.
     _made_here: Callable[[object], bool]
 
     def _leaves(self, claims: list[tuple[Any, object]], entered: object) -> bool:
-        """End a ``with``; return whether it must release the names; `claims` are those of `_claims`."""
         return leaves(
             self._locks[0]._hold, [ticket for _, ticket in claims], entered, self._made_here, self.names[0], self.names
         )
@@ -114,7 +100,7 @@ class BaseMultiLock:
             self._resend_release(mine, error)
 
     def _judge(self, batch: Batch[Any], verdicts: list[bool], what: str) -> None:
-        """Raise if a name was lost before the call."""
+        # A name may have been lost before the call.
         lost = [lock.name for lock, verdict in zip(self._locks, verdicts, strict=True) if not verdict]
         if len(lost) == len(self._locks) and batch._errors:
             raise batch._errors[0]
@@ -122,5 +108,4 @@ class BaseMultiLock:
             raise LockLost(f"{lost!r} of {self.names!r} had been lost before they were {what}", name=lost[0])
 
     def _refusal(self) -> Refusal:
-        """Return the error that ``with`` raises if the names were not won in time, once it has asked for the holder."""
         return Refusal(self._shared, [lock._hold for lock in self._locks], self._timeout or 0.0, self.names)

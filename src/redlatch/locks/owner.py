@@ -1,7 +1,6 @@
-"""The owner of a re-entrant or read-write lock: the thread or asyncio task that made the call.
+"""The owner of a re-entrant or read-write lock: the task that made the call, or an object of the thread.
 
-The owner of a thread is an object that is freed when the thread ends. The owner of a task is the task itself, which
-knows whether it is done. An owner is never a thread ident: the system reuses the idents of dead threads.
+That object is freed when the thread ends. A thread ident would not do, since the system reuses those of dead threads.
 """
 
 from __future__ import annotations
@@ -24,11 +23,7 @@ class ThreadOwner:
 
 
 def of_threads() -> Callable[[], ThreadOwner]:
-    """Return a function that returns the owner of the calling thread: one object per thread.
-
-    Each call of `of_threads` makes its own storage. It looks up `threading.local` only then, because gevent may have
-    replaced it since this module was imported.
-    """
+    # Looked up only now, because gevent may have replaced it since this module was imported.
     local = threading.local()
 
     def owner() -> ThreadOwner:
@@ -42,7 +37,6 @@ def of_threads() -> Callable[[], ThreadOwner]:
 
 
 def running_task() -> asyncio.Task[Any] | None:
-    """Return the running task; None outside a task or without an event loop."""
     try:
         return asyncio.current_task()
     except RuntimeError:
@@ -51,11 +45,7 @@ def running_task() -> asyncio.Task[Any] | None:
 
 
 class TaskTicket:
-    """The ticket of an acquire that names its task. A claim needs one if a ``with`` of its lock object may be open.
-
-    Attributes:
-        task: the task that made the call, or None.
-    """
+    """The ticket of an acquire that names its task, if any. A claim needs one while a ``with`` of its lock is open."""
 
     __slots__ = ("task",)
 
@@ -64,25 +54,24 @@ class TaskTicket:
 
 
 def made_in_this_thread(ticket: object) -> bool:
-    """Return whether the calling thread has made a ticket; those of threads are their idents."""
+    # The tickets of threads are their idents.
     return ticket == threading.get_ident()
 
 
 def made_in_this_task(ticket: object) -> bool:
-    """Return whether the calling task has made a ticket."""
     return isinstance(ticket, TaskTicket) and ticket.task is not None and ticket.task is running_task()
 
 
 def coroutine_function(method: AnyMethod) -> AnyMethod:
     """Mark a method that returns a coroutine, so that `inspect`, mocks and frameworks treat it as an ``async def``.
 
-    The method itself runs in the caller's task. Its coroutine may run in another one: `asyncio.create_task`,
+    The method runs in the caller's task, but its coroutine may run in another one: `asyncio.create_task`,
     `asyncio.gather` and, before Python 3.12, `asyncio.wait_for` do that.
     """
     if sys.version_info >= (3, 12):
         return inspect.markcoroutinefunction(method)
     if sys.implementation.name == "cpython":
-        # `inspect` 3.11 reads this flag. CPython itself makes coroutines by an instruction, not by the flag.
+        # `inspect` 3.11 reads this flag. CPython makes coroutines by an instruction, not by the flag.
         code = method.__code__
         method.__code__ = code.replace(co_flags=code.co_flags | inspect.CO_COROUTINE)
     else:
@@ -91,13 +80,7 @@ def coroutine_function(method: AnyMethod) -> AnyMethod:
 
 
 def named(call: str) -> Callable[[AnyCall], AnyCall]:
-    """Return a decorator that gives the coroutines of a private method the name of the public call that returns them.
-
-    Python shows this name in the warning of a forgotten await, and in the repr of a task.
-
-    Args:
-        call: the public call, such as "AsyncLock.acquire".
-    """
+    """Give a method the name of a public call, which Python shows in reprs and if an await was forgotten."""
 
     def rename(method: AnyCall) -> AnyCall:
         method.__qualname__ = call

@@ -1,7 +1,7 @@
 """The rate limit: at most so many acquires in any window of a period, in all processes together.
 
-`quorum.kinds.semaphore.Permit` has the algorithm. A permit is not held: no call releases, extends or loses it. So each
-acquire makes a lock of its own, which is forgotten when it was won.
+`quorum.kinds.semaphore.Permit` has the algorithm. No call releases, extends or loses a permit, so each acquire makes a
+lock of its own, which is forgotten when it was won.
 """
 
 from __future__ import annotations
@@ -21,12 +21,7 @@ MOST_PERMITS = 1_000_000
 
 
 def period_ms_of(period: object, quorum: Quorum) -> int:
-    """Return a period in whole milliseconds, the unit of the masters.
-
-    Raises:
-        TypeError: it is not a number.
-        ConfigurationError: it is below 10 ms or above the `max_ttl` of the guard.
-    """
+    # In milliseconds, the unit of the masters.
     if isinstance(period, bool) or not isinstance(period, (int, float)):
         raise TypeError(f"period: seconds as a number are needed, not {type(period).__name__}")
     # The comparison also refuses NaN.
@@ -41,14 +36,7 @@ def period_ms_of(period: object, quorum: Quorum) -> int:
 
 
 class BaseRateLimit:
-    """The part of a rate limit that the sync and the asyncio class share.
-
-    Args:
-        shared: what all locks of the client have in common.
-        make: makes a lock; its argument `make` makes its kind for a key.
-        permit: the kind of the lock (`quorum.kinds.semaphore.Permit`).
-        limit, period: as for `rate_limit`.
-    """
+    """The part of a rate limit that both faces share; `make` makes a lock of the kind `permit`."""
 
     def __init__(
         self, shared: Shared[Any], make: Callable[..., Any], permit: Callable[..., Any], limit: int, period: float
@@ -87,7 +75,6 @@ class BaseRateLimit:
         return self._period_ms / 1000
 
     def _permit(self) -> Any:
-        """Make the lock of one acquire."""
         quorum, slack_ns = self._shared.quorum, self._slack_ns
         counted_ms = self._period_ms + -(-slack_ns // MILLISECOND)
         # As long as a ttl must be that gives this validity: the clocks of masters may be faster than ours.
@@ -102,20 +89,18 @@ class BaseRateLimit:
         return lock
 
     def _until_ns(self, blocking: bool, timeout: float | None) -> int:
-        """Return until when an acquire with these arguments waits; 0 makes one attempt."""
         seconds = self._timeout if timeout is None and blocking is True else timeout_of(timeout, blocking)
         if seconds is None:
             return UNBOUNDED
         return self._shared.quorum.clock.now() + int(seconds * SECOND) if seconds else 0
 
     def _left(self, until_ns: int) -> float:
-        """Return the timeout of the next acquire, in seconds."""
         if until_ns >= UNBOUNDED:
             return math.inf
         return max(0, until_ns - self._shared.quorum.clock.now()) / SECOND
 
     def _counts(self, lock: Any) -> bool:
-        """Return whether a permit counts that was just won. One that came too late is given back."""
+        # A permit that came too late is given back.
         hold = lock._hold
         slack_ns: int = hold.kind.slack_ns
         if hold.elapsed_ns <= slack_ns:
@@ -133,7 +118,6 @@ class BaseRateLimit:
         return max(least_ns, min(2 * quorum.wait_ns(self._period_ms), most_ms * MILLISECOND))
 
     def _refused(self, lock: Any) -> Retryable:
-        """Return the error of a ``with`` that got no permit; `lock` is that of its last acquire."""
         quorum, waited = self._shared.quorum, self._timeout or 0.0
         left_ns = max(0, lock._hold.kind.free_ns - quorum.clock.now())
         taken = f"all {self._limit} permits of {self.period:g} s are taken"

@@ -14,11 +14,6 @@ from .batch import AnyLock
 class RWLock(Generic[AnyLock]):
     """A maker of readers' and writers' locks on one name; `read()` and `write()` return a new lock for each holder.
 
-    Args:
-        make: makes a lock from the declaration of its kind, and a function that makes the kind for a key.
-        kinds: the classes of the kinds in the client's build, by declaration.
-        owner: returns the calling thread or task (see `owner`). Only weak references to it are kept.
-
     Attributes:
         name: the name as it was given.
     """
@@ -40,15 +35,15 @@ class RWLock(Generic[AnyLock]):
     def read(self) -> AnyLock:
         """Make a reader's lock: any number of readers may hold one while no writer holds or waits for the lock.
 
-        A thread or task that reads through this object may read again, even while a writer waits. If it already writes
-        through this object, acquiring the lock raises AlreadyHeld, because it would wait for itself.
+        A thread or task that reads through this object may read again, even while a writer waits. If it writes through
+        this object, acquiring the lock raises AlreadyHeld.
         """
         return self._make(declared=READER, make=self._reader)
 
     def write(self) -> AnyLock:
         """Make a writer's lock: one writer at a time may hold it, while no reader does.
 
-        If the same thread or task already reads or writes through this object, acquiring the lock raises AlreadyHeld,
+        If the same thread or task reads or writes through this object, acquiring the lock raises AlreadyHeld,
         because it would wait for itself.
         """
         return self._make(declared=WRITER, make=self._writer)

@@ -17,11 +17,7 @@ Recover = Callable[[BaseException], object]
 
 
 def recovering(call: Callable[[], Result], recover: Recover) -> Result:
-    """Make a call and return its result; if it raises, recover first.
-
-    Args:
-        recover: takes the exception. It may be called again after an interrupt.
-    """
+    """Make a call; if it raises, call `recover` with the exception, and again after an interrupt."""
     try:
         return call()
     except BaseException as error:
@@ -34,7 +30,6 @@ def recovering(call: Callable[[], Result], recover: Recover) -> Result:
 
 
 async def recovering_task(call: Callable[[], Awaitable[Result]], recover: Recover) -> Result:
-    """As `recovering`, for a call that is awaited."""
     try:
         return await call()
     except BaseException as error:

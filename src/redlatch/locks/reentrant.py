@@ -19,28 +19,24 @@ from .recovering import recovering, recovering_task
 
 
 class BaseRLock(Generic[AnyLock]):
-    """The part of a re-entrant lock that the sync and the asyncio class share.
+    """The part of a re-entrant lock that both faces share.
 
-    If a holder ends without a release, its entry is removed. Its lock is no longer renewed and runs out with its ttl;
-    this is reported like any other loss.
-
-    Args:
-        make: makes a plain lock on the name; each outermost acquire makes a new one.
-        owner: returns the calling thread or task (see `owner`). Only weak references to it are kept.
+    If a holder ends without a release, its lock is no longer renewed and runs out with its ttl; that is reported like
+    any other loss. Only weak references to owners are kept.
     """
 
-    # "thread" or "task", for the repr.
+    # For the repr.
     _owner_kind: str
 
     def __init__(self, make: Callable[[], AnyLock], owner: Callable[[], Any]) -> None:
         self._make = make
         self._owner = owner
         self._held: dict[weakref.ref[Any], tuple[AnyLock, int]] = {}
-        # The number of open ``with`` statements of each owner.
+        # How many ``with`` statements each owner has open.
         self._inside: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        # A lock that is never acquired. It gives the name, and the error for a lock that was not won.
+        # Never acquired. It gives the name, and the error for a lock that was not won.
         self._model = make()
-        # The weak references call this when an owner has ended.
+        # Called when an owner has ended.
         self._gone = _forgetter(weakref.ref(self))
 
     def __reduce__(self) -> NoReturn:
@@ -90,7 +86,6 @@ class BaseRLock(Generic[AnyLock]):
         self.lock.check()
 
     def _of(self, owner: Any) -> tuple[AnyLock | None, int]:
-        """Return the lock that an owner holds, and its count; (None, 0) if it holds none."""
         return (None, 0) if owner is None else self._held.get(weakref.ref(owner), (None, 0))
 
     def _lock_of(self, owner: Any) -> AnyLock:
@@ -100,7 +95,7 @@ class BaseRLock(Generic[AnyLock]):
         return lock
 
     def _again(self, owner: Any) -> bool:
-        """Add one to the count if the owner holds the lock already; return whether it does."""
+        """Add one to the count if the owner holds the lock; return whether it does."""
         lock, count = self._of(owner)
         if lock is None:
             return False
@@ -126,25 +121,18 @@ class BaseRLock(Generic[AnyLock]):
         return lock
 
     def _enter(self, owner: Any) -> None:
-        """Record that an owner has entered a ``with``."""
         self._inside[owner] = self._inside.get(owner, 0) + 1
 
     def _exit(self, owner: Any) -> bool:
-        """Record that an owner has left a ``with``; return whether it was inside one."""
         inside = self._inside.pop(owner, 0)
         if inside > 1:
             self._inside[owner] = inside - 1
         return inside > 0
 
     def _leave(self, owner: Any, error: BaseException | None) -> AnyLock | None:
-        """Leave a ``with``; return the lock if it must be released now, else None.
+        """Leave a ``with``; return the lock if it must be released now.
 
-        Args:
-            owner: the thread or task that leaves.
-            error: the exception of the body, or None.
-
-        Raises:
-            NotOwned: another thread or task entered the ``with``, and the body raised no exception.
+        It raises NotOwned if another thread or task entered the ``with``, and the body raised no exception.
         """
         if self._exit(owner) and not self._of(owner)[1]:
             # The body has released the lock.
@@ -161,7 +149,7 @@ class BaseRLock(Generic[AnyLock]):
             return None
 
     def _released(self, owner: Any, lock: BaseLock) -> None:
-        """Forget a lock that was released or lost. A lock whose release failed is kept, to be released again."""
+        # A lock whose release failed is kept, to be released again.
         if not lock._left_to_release and self._of(owner)[0] is lock:
             self._drop(owner)
 
@@ -169,26 +157,26 @@ class BaseRLock(Generic[AnyLock]):
         self._held.pop(weakref.ref(owner), None)
 
     def _abandon(self, owner: Any, lock: Any, error: BaseException) -> None:
-        """Release and forget a lock after an interrupt. If interrupted, this may be repeated."""
+        """Release and forget a lock after an interrupt; this may be repeated."""
         lock._shared.quorum.resend_release(lock._shared.driver, lock._hold, lock._hold.ticket, error)
         if self._of(owner)[0] is lock:
             self._drop(owner)
 
     def _forget(self, reference: weakref.ref[Any]) -> None:
-        """Stop renewing the lock of an owner that ended without releasing it, so that it runs out."""
+        # The owner has ended without releasing it.
         lock, _ = self._held.pop(reference, (None, 0))
         if lock is not None:
             lock._let_run_out(HOLDER_ENDED)
 
 
 def _taken_over(lock: BaseLock) -> bool:
-    """Return whether the plain lock of an owner was released, and another thread or task has acquired it."""
+    """Return whether the owner's plain lock was released, and another thread or task has acquired it."""
     hold = lock._hold
     return hold.ticket is not None and not lock._may_leave(hold.ticket, hold.entered)
 
 
 def _forgetter(reference: weakref.ref[BaseRLock[Any]]) -> Callable[[weakref.ref[Any]], None]:
-    """Return a function that calls `_forget` of a lock; it does not keep the lock alive."""
+    # This does not keep the lock alive.
 
     def forget(owner: weakref.ref[Any]) -> None:
         lock = reference()
@@ -210,8 +198,7 @@ class RLock(BaseRLock[Any]):
         """Acquire the lock, or add one to the count if this thread holds it.
 
         Args:
-            blocking: False makes one attempt. Default True.
-            timeout: how long to wait, in seconds. None takes the timeout of the lock; if that is None, no limit.
+            blocking, timeout: as for `Lock.acquire`.
 
         Returns:
             Whether this thread holds the lock.
@@ -268,10 +255,7 @@ class RLock(BaseRLock[Any]):
             raise
 
     def extend(self, ttl: float | None = None) -> None:
-        """Let the lock live `ttl` seconds from now; see `Lock.extend` for a shorter `ttl`.
-
-        Args:
-            ttl: the new time to live, in seconds. None takes the ttl that the lock was made with.
+        """Let the lock live `ttl` seconds from now, as `Lock.extend`.
 
         Raises:
             NotOwned: this thread does not hold the lock.
@@ -281,7 +265,7 @@ class RLock(BaseRLock[Any]):
 
     def __enter__(self) -> Self:
         owner, won = self._owner(), False
-        # Do this before the acquire: an interrupt between the acquire and this call would leave the lock held.
+        # Before the acquire: an interrupt between the acquire and this call would leave the lock held.
         self._enter(owner)
         try:
             won = self.acquire()
@@ -317,18 +301,14 @@ class RLock(BaseRLock[Any]):
             raise
 
     def _snapshot(self) -> list[Any]:
-        """Return the calling thread's owner, its lock, its count, and the number of its open ``with`` statements."""
         owner = self._owner()
         return [owner, *self._of(owner), self._inside.get(owner, 0)]
 
     def _release_anyway(self, snapshot: list[Any], error: BaseException) -> None:
-        """Complete an interrupted release. If interrupted, this may be repeated.
+        """Complete an interrupted release; this may be repeated.
 
-        It sets the counts from the snapshot instead of subtracting, so that a repetition has the same result.
-
-        Args:
-            snapshot: what `_snapshot` returned when the call began; empty if the interrupt came before that.
-            error: the interrupt.
+        It sets the counts from the `_snapshot` of the call's beginning, instead of subtracting, so that a repetition
+        has the same result. The snapshot is empty if the interrupt came before it.
         """
         if not snapshot:
             snapshot += self._snapshot()
@@ -339,7 +319,6 @@ class RLock(BaseRLock[Any]):
             self._abandon(owner, lock, error)
 
     def _leave_anyway(self, snapshot: list[Any], error: BaseException) -> None:
-        """Complete an interrupted `__exit__`: leave one ``with`` and release. If interrupted, this may be repeated."""
         if not snapshot:
             snapshot += self._snapshot()
         owner, _, _, inside = snapshot
@@ -354,15 +333,15 @@ class AsyncRLock(BaseRLock[Any]):
     """A re-entrant lock for asyncio tasks; made by `AsyncClient.rlock`. Any number of tasks may share one object.
 
     The task that calls `acquire` owns the lock, even if another task runs the coroutine, as in
-    ``asyncio.wait_for(rlock.acquire(), 1.0)``. If no task created the coroutine, or the task that created it has ended,
-    the task that runs it owns the lock.
+    ``asyncio.wait_for(rlock.acquire(), 1.0)``. If no task created the coroutine, or that task has ended, the task that
+    runs it owns the lock.
     """
 
     _owner_kind = "task"
 
     def __init__(self, make: Callable[[], Any]) -> None:
         super().__init__(make, running_task)
-        # The tasks with an unfinished acquire.
+        # Those with an unfinished acquire.
         self._asking: set[Any] = set()
         # The locks that `_drop` keeps for `__aexit__`, by task.
         self._scoped: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -374,8 +353,7 @@ class AsyncRLock(BaseRLock[Any]):
         """Acquire the lock, or add one to the count if this task holds it.
 
         Args:
-            blocking: False makes one attempt. Default True.
-            timeout: how long to wait, in seconds. None takes the timeout of the lock; if that is None, no limit.
+            blocking, timeout: as for `AsyncLock.acquire`.
 
         Returns:
             Whether this task holds the lock.
@@ -411,11 +389,7 @@ class AsyncRLock(BaseRLock[Any]):
             self._asking.discard(owner)
 
     def _begin(self, owner: Any) -> None:
-        """Record that a task is acquiring the lock.
-
-        Raises:
-            AlreadyHeld: another call of the task is still acquiring it, and this call would wait for that one.
-        """
+        # Another call of the task would wait for the one that is still acquiring.
         if owner in self._asking:
             raise AlreadyHeld(
                 f"{self.name!r}: another call of this task is still acquiring it; await that one first", name=self.name
@@ -447,10 +421,7 @@ class AsyncRLock(BaseRLock[Any]):
 
     @coroutine_function
     def extend(self, ttl: float | None = None) -> Coroutine[Any, Any, None]:
-        """Let the lock live `ttl` seconds from now; see `AsyncLock.extend` for a shorter `ttl`.
-
-        Args:
-            ttl: the new time to live, in seconds. None takes the ttl that the lock was made with.
+        """Let the lock live `ttl` seconds from now, as `AsyncLock.extend`.
 
         Raises:
             NotOwned: this task does not hold the lock.
@@ -464,7 +435,7 @@ class AsyncRLock(BaseRLock[Any]):
 
     async def __aenter__(self) -> Self:
         owner, entered = _owner_for(running_task()), False
-        # As in `RLock.__enter__`, this is done before the acquire.
+        # As in `RLock.__enter__`.
         self._enter(owner)
         try:
             if not self._again(owner):
@@ -509,7 +480,7 @@ class AsyncRLock(BaseRLock[Any]):
         owner.add_done_callback(self._ended)
 
     def _drop(self, owner: Any) -> None:
-        """Forget the lock of an owner. Keep it for `__aexit__` if it has a scope, whose loss may cancel the body."""
+        # The loss of a lock with a scope may still cancel the body.
         lock, _ = self._of(owner)
         super()._drop(owner)
         owner.remove_done_callback(self._ended)
@@ -518,7 +489,7 @@ class AsyncRLock(BaseRLock[Any]):
 
 
 def _owner_for(caller: asyncio.Task[Any] | None) -> asyncio.Task[Any]:
-    """Return the task that owns the result of a call: the task that made the call, or else the task that runs it."""
+    # The task that made the call, or else the task that runs it.
     runs = asyncio.current_task()
     if caller is None or caller.done() or caller.get_loop() is not asyncio.get_running_loop():
         caller = runs

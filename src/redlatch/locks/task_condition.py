@@ -1,4 +1,4 @@
-"""The condition for asyncio; `locks.condition` has the part that both faces share."""
+"""The condition for asyncio."""
 
 from __future__ import annotations
 
@@ -18,18 +18,16 @@ class AsyncCondition(BaseCondition):
         had goes to another one. If it raises after the release, or is cancelled then, it does not acquire again.
 
         Args:
-            timeout: how long to wait for the call, in seconds. None: no limit. The acquire that follows has no time
-                limit.
+            timeout: how long to wait for the call, in seconds. None: no limit. The acquire that follows has none.
 
         Returns:
-            False if the timeout passed before a call came, otherwise True. In both cases the lock is held again.
+            False if the timeout passed before a call came. In both cases the lock is held again.
 
         Raises:
             NotOwned, LockLost: the lock is not held, or was lost before this released it.
             LockBusy: `max_waiters` of this client wait for the lock already. It is not held.
             QuorumUnavailable: too many masters failed. `check` of the lock says whether it is held.
-            ConfigurationError, TypeError: the timeout is invalid.
-            ClientUnusable: the client is closed, or belongs to another process or event loop.
+            ConfigurationError, TypeError, ClientUnusable: as for `AsyncLock.acquire`.
         """
         seconds = seconds_of("timeout", timeout)
         self._lock.check()
@@ -56,11 +54,9 @@ class AsyncCondition(BaseCondition):
             n: how many waiters to call. More than 1,000 calls all. Default 1.
 
         Raises:
-            NotOwned: the lock is not held.
-            LockLost: the validity of the lock is over.
+            NotOwned, LockLost: as for `AsyncLock.check`.
             QuorumUnavailable: too many masters failed. The call may have reached a waiter.
-            ConfigurationError, TypeError: the number is invalid.
-            ClientUnusable: the client is closed, or belongs to another process or event loop.
+            ConfigurationError, TypeError, ClientUnusable: as for `AsyncLock.acquire`.
         """
         await self._shared.run(self._queue.notifying(self._count_of(n)))
 

@@ -1,4 +1,4 @@
-"""The latch for asyncio; `locks.latch` has the part that both faces share."""
+"""The latch for asyncio."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class AsyncLatch(BaseLatch):
         Raises:
             QuorumUnavailable: too many masters failed. The count is taken back, so it may be repeated; but if another
                 client has copied it meanwhile, it counts.
-            ClientUnusable: the client is closed, or belongs to another process or event loop.
+            ClientUnusable: as for `AsyncLock.acquire`.
         """
         shared, use = self._shared, self._use()
         await recovering_task(lambda: shared.run(use.counting()), lambda _: shared.quorum.take_back(shared.driver, use))
@@ -31,22 +31,16 @@ class AsyncLatch(BaseLatch):
             Whether the latch is open.
 
         Raises:
-            QuorumUnavailable: too many masters failed.
-            ConfigurationError, TypeError: the timeout is invalid.
-            ClientUnusable: the client is closed, or belongs to another process or event loop.
+            QuorumUnavailable, ConfigurationError, TypeError, ClientUnusable: as for `AsyncLock.acquire`.
         """
         shared, seconds = self._shared, seconds_of("timeout", timeout)
         return bool(await shared.run(shared.quorum.await_counts(self._use(), seconds)))
 
     async def remaining(self) -> int:
-        """Ask the masters how many counts are missing.
-
-        Returns:
-            The number; 0 if the latch is open.
+        """Ask the masters how many counts are missing; 0 if the latch is open.
 
         Raises:
-            QuorumUnavailable: too many masters failed.
-            ClientUnusable: the client is closed, or belongs to another process or event loop.
+            QuorumUnavailable, ClientUnusable: as for `AsyncLock.acquire`.
         """
         use = self._use()
         await self._shared.run(use.asking())

@@ -9,15 +9,12 @@ from typing import Any, Self
 
 from ..errors import LockError, LockLost
 from ..quorum.claim import SEVERAL
-from .driver import TaskDriver
-from .lock import BaseLock, Shared, note_failure
+from .lock import BaseLock, Shared, TaskDriver, note_failure
 from .owner import TaskTicket, coroutine_function, made_in_this_task, named
 from .with_statement import LossScope
 
 
 class TaskLock(BaseLock):
-    """The part of `AsyncLock` from which `Lock` is not generated."""
-
     __slots__ = ()
 
     _shared: Shared[TaskDriver]
@@ -56,13 +53,13 @@ class TaskLock(BaseLock):
             NotOwned: the lock is not held.
             LockLost: the lock was lost before the release. Without waiting, only if its validity is over.
             QuorumUnavailable: too many masters failed. Their keys are deleted when they are back, or expire.
-            ClientUnusable: the client is closed, or belongs to another process or event loop.
+            ClientUnusable: as for `acquire`.
         """
         return self._release_in_task(wait)  # type: ignore[no-any-return]
 
     async def __aenter__(self) -> Self:
         upkeep = self._upkeep
-        # This is made first: an interrupt between the acquire and this would leave the lock held.
+        # First: an interrupt between the acquire and this would leave the lock held.
         scope = LossScope() if upkeep is not None and upkeep.cancels else None
         if not await self.acquire():
             raise await self._refusal().ask_async()
@@ -101,7 +98,7 @@ class TaskLock(BaseLock):
     _made_here = staticmethod(made_in_this_task)
 
     async def _acquire_again(self, ticket: object) -> None:
-        """Acquire the lock, and continue the claim with this ticket, which was given up for a wait on a condition."""
+        # The claim continues with the ticket that was given up for a wait on a condition.
         await self.acquire(timeout=math.inf)
         made: object = self._hold.ticket
         if isinstance(made, TaskTicket) and isinstance(ticket, TaskTicket):
@@ -110,7 +107,6 @@ class TaskLock(BaseLock):
         self._hold.follow(ticket)
 
     async def _leave_lost(self, scope: LossScope, error: BaseException | None) -> None:
-        """Leave a body that the loss has cancelled; raise LockLost unless another exception must be raised."""
         failure = self._loss()
         try:
             if self._left_to_release:

@@ -1,4 +1,4 @@
-"""The lock on many names for asyncio; `locks.multi` has the part that both faces share."""
+"""The lock on many names for asyncio."""
 
 from __future__ import annotations
 
@@ -23,16 +23,13 @@ class AsyncMultiLock(BaseMultiLock):
         """Acquire the lock on all names, or on none.
 
         Args:
-            blocking: False makes one attempt. Default True.
-            timeout: how long to wait for all names, in seconds. None takes the timeout of the lock; if that is None,
-                wait without a limit.
+            blocking, timeout: as for `AsyncLock.acquire`. The timeout is for all names.
 
         Returns:
             Whether all names were won.
 
         Raises:
-            QuorumUnavailable: too many masters failed; `causes` has the error of each.
-            AlreadyHeld, ClientUnusable, ConfigurationError, TypeError: as for `AsyncLock.acquire`.
+            AlreadyHeld, QuorumUnavailable, ClientUnusable, ConfigurationError, TypeError: as for `AsyncLock.acquire`.
         """
         # Made here: another task may run the coroutine.
         ticket = TaskTicket()
@@ -52,13 +49,12 @@ class AsyncMultiLock(BaseMultiLock):
         """Release all names. An interrupted release is still sent.
 
         Args:
-            wait: whether to wait for a quorum's answers. Default True.
+            wait: as for `AsyncLock.release`.
 
         Raises:
             LockLost: a name was lost before the call; the others are released.
             NotOwned: no name is held.
-            QuorumUnavailable: too many masters failed. Their keys are deleted when they are back, or expire.
-            ClientUnusable: as for `AsyncLock.release`.
+            QuorumUnavailable, ClientUnusable: as for `AsyncLock.release`.
         """
         claims: list[tuple[Any, object]] = []
         try:
@@ -76,16 +72,12 @@ class AsyncMultiLock(BaseMultiLock):
         self._judge(batch, batch.verdicts(), "released")
 
     async def extend(self, ttl: float | None = None) -> None:
-        """Let the lock on all names live `ttl` seconds from now; see `AsyncLock.extend` for a shorter `ttl`.
-
-        Args:
-            ttl: the new time to live, in seconds. None takes the ttl that the lock was made with.
+        """Let the lock on all names live `ttl` seconds from now, as `AsyncLock.extend`.
 
         Raises:
             LockLost: a name is lost; the others are extended.
             NotOwned: no name is held.
-            QuorumUnavailable: too many masters failed for a name. The earlier of the old and the new deadline counts.
-            ClientUnusable, ConfigurationError, TypeError: as for `AsyncLock.extend`.
+            QuorumUnavailable, ClientUnusable, ConfigurationError, TypeError: as for `AsyncLock.extend`.
         """
         batch = Batch(self._shared, self._locks)
         try:

@@ -1,5 +1,5 @@
 # Generated from locks/task_condition.py by tests/support/threads_face.py: change the source, and run `make faces`.
-"""The condition for threads; `locks.condition` has the part that both faces share."""
+"""The condition for threads."""
 
 from __future__ import annotations
 
@@ -19,18 +19,16 @@ class Condition(BaseCondition):
         had goes to another one. If it raises after the release, or is cancelled then, it does not acquire again.
 
         Args:
-            timeout: how long to wait for the call, in seconds. None: no limit. The acquire that follows has no time
-                limit.
+            timeout: how long to wait for the call, in seconds. None: no limit. The acquire that follows has none.
 
         Returns:
-            False if the timeout passed before a call came, otherwise True. In both cases the lock is held again.
+            False if the timeout passed before a call came. In both cases the lock is held again.
 
         Raises:
             NotOwned, LockLost: the lock is not held, or was lost before this released it.
             LockBusy: `max_waiters` of this client wait for the lock already. It is not held.
             QuorumUnavailable: too many masters failed. `check` of the lock says whether it is held.
-            ConfigurationError, TypeError: the timeout is invalid.
-            ClientUnusable: the client is closed, or belongs to another process or event loop.
+            ConfigurationError, TypeError, ClientUnusable: as for `Lock.acquire`.
         """
         seconds = seconds_of("timeout", timeout)
         self._lock.check()
@@ -57,11 +55,9 @@ class Condition(BaseCondition):
             n: how many waiters to call. More than 1,000 calls all. Default 1.
 
         Raises:
-            NotOwned: the lock is not held.
-            LockLost: the validity of the lock is over.
+            NotOwned, LockLost: as for `Lock.check`.
             QuorumUnavailable: too many masters failed. The call may have reached a waiter.
-            ConfigurationError, TypeError: the number is invalid.
-            ClientUnusable: the client is closed, or belongs to another process or event loop.
+            ConfigurationError, TypeError, ClientUnusable: as for `Lock.acquire`.
         """
         self._shared.run(self._queue.notifying(self._count_of(n)))
 

@@ -1,5 +1,5 @@
 # Generated from locks/task_latch.py by tests/support/threads_face.py: change the source, and run `make faces`.
-"""The latch for threads; `locks.latch` has the part that both faces share."""
+"""The latch for threads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Latch(BaseLatch):
         Raises:
             QuorumUnavailable: too many masters failed. The count is taken back, so it may be repeated; but if another
                 client has copied it meanwhile, it counts.
-            ClientUnusable: the client is closed, or belongs to another process or event loop.
+            ClientUnusable: as for `Lock.acquire`.
         """
         shared, use = self._shared, self._use()
         recovering(lambda: shared.run(use.counting()), lambda _: shared.quorum.take_back(shared.driver, use))
@@ -32,22 +32,16 @@ class Latch(BaseLatch):
             Whether the latch is open.
 
         Raises:
-            QuorumUnavailable: too many masters failed.
-            ConfigurationError, TypeError: the timeout is invalid.
-            ClientUnusable: the client is closed, or belongs to another process or event loop.
+            QuorumUnavailable, ConfigurationError, TypeError, ClientUnusable: as for `Lock.acquire`.
         """
         shared, seconds = self._shared, seconds_of("timeout", timeout)
         return bool(shared.run(shared.quorum.await_counts(self._use(), seconds)))
 
     def remaining(self) -> int:
-        """Ask the masters how many counts are missing.
-
-        Returns:
-            The number; 0 if the latch is open.
+        """Ask the masters how many counts are missing; 0 if the latch is open.
 
         Raises:
-            QuorumUnavailable: too many masters failed.
-            ClientUnusable: the client is closed, or belongs to another process or event loop.
+            QuorumUnavailable, ClientUnusable: as for `Lock.acquire`.
         """
         use = self._use()
         self._shared.run(use.asking())

@@ -9,14 +9,11 @@ from typing import Self
 
 from ..errors import LockError
 from ..quorum.claim import SEVERAL
-from .driver import ThreadDriver
-from .lock import BaseLock, Shared, note_failure
+from .lock import BaseLock, Shared, ThreadDriver, note_failure
 from .owner import made_in_this_thread, named
 
 
 class ThreadLock(BaseLock):
-    """The part of `Lock` that is not generated from `AsyncLock`."""
-
     __slots__ = ()
 
     _shared: Shared[ThreadDriver]
@@ -39,7 +36,7 @@ class ThreadLock(BaseLock):
             ConfigurationError, TypeError: an argument is invalid.
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        # Each call returns a new object, so no two tickets are the same; and errors can name the thread of the holder.
+        # Each call returns a new object, so no two tickets are the same.
         ticket = get_ident()
         try:
             return self._acquire(blocking, timeout, ticket)
@@ -64,7 +61,7 @@ class ThreadLock(BaseLock):
             NotOwned: the lock is not held.
             LockLost: the lock was lost before the release. Without waiting, only if its validity is over.
             QuorumUnavailable: too many masters failed. Their keys are deleted when they are back, or expire.
-            ClientUnusable: the client is closed, or belongs to another process or event loop.
+            ClientUnusable: as for `acquire`.
         """
         ticket = self._hold.ticket
         try:
@@ -119,6 +116,6 @@ class ThreadLock(BaseLock):
     _made_here = staticmethod(made_in_this_thread)
 
     def _acquire_again(self, ticket: object) -> None:
-        """Acquire the lock, and continue the claim with this ticket, which was given up for a wait on a condition."""
+        # The claim continues with the ticket that was given up for a wait on a condition.
         self.acquire(timeout=math.inf)
         self._hold.follow(ticket)

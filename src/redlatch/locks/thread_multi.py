@@ -1,5 +1,5 @@
 # Generated from locks/task_multi.py by tests/support/threads_face.py: change the source, and run `make faces`.
-"""The lock on many names for threads; `locks.multi` has the part that both faces share."""
+"""The lock on many names for threads."""
 
 from __future__ import annotations
 
@@ -23,16 +23,13 @@ class MultiLock(BaseMultiLock):
         """Acquire the lock on all names, or on none.
 
         Args:
-            blocking: False makes one attempt. Default True.
-            timeout: how long to wait for all names, in seconds. None takes the timeout of the lock; if that is None,
-                wait without a limit.
+            blocking, timeout: as for `Lock.acquire`. The timeout is for all names.
 
         Returns:
             Whether all names were won.
 
         Raises:
-            QuorumUnavailable: too many masters failed; `causes` has the error of each.
-            AlreadyHeld, ClientUnusable, ConfigurationError, TypeError: as for `Lock.acquire`.
+            AlreadyHeld, QuorumUnavailable, ClientUnusable, ConfigurationError, TypeError: as for `Lock.acquire`.
         """
         ticket = get_ident()
         return self._acquire(self._timeout_of(blocking, timeout), ticket)
@@ -50,13 +47,12 @@ class MultiLock(BaseMultiLock):
         """Release all names. An interrupted release is still sent.
 
         Args:
-            wait: whether to wait for a quorum's answers. Default True.
+            wait: as for `Lock.release`.
 
         Raises:
             LockLost: a name was lost before the call; the others are released.
             NotOwned: no name is held.
-            QuorumUnavailable: too many masters failed. Their keys are deleted when they are back, or expire.
-            ClientUnusable: as for `Lock.release`.
+            QuorumUnavailable, ClientUnusable: as for `Lock.release`.
         """
         claims: list[tuple[Any, object]] = []
         try:
@@ -74,16 +70,12 @@ class MultiLock(BaseMultiLock):
         self._judge(batch, batch.verdicts(), "released")
 
     def extend(self, ttl: float | None = None) -> None:
-        """Let the lock on all names live `ttl` seconds from now; see `Lock.extend` for a shorter `ttl`.
-
-        Args:
-            ttl: the new time to live, in seconds. None takes the ttl that the lock was made with.
+        """Let the lock on all names live `ttl` seconds from now, as `Lock.extend`.
 
         Raises:
             LockLost: a name is lost; the others are extended.
             NotOwned: no name is held.
-            QuorumUnavailable: too many masters failed for a name. The earlier of the old and the new deadline counts.
-            ClientUnusable, ConfigurationError, TypeError: as for `Lock.extend`.
+            QuorumUnavailable, ClientUnusable, ConfigurationError, TypeError: as for `Lock.extend`.
         """
         batch = Batch(self._shared, self._locks)
         try:

@@ -1,9 +1,9 @@
 """The ``with`` of a lock: the error if it was not won, the cancellation of the body after a loss, and the release.
 
-One lock object is one holder, but a claim may have changed since the ``with`` was entered: its body has released the
-lock, and the body itself, or another thread or task, has acquired it again through the same object. So the ``with``
-remembers the ticket of its claim in `Claim.entered`. While one ``with`` is open, its end releases that claim, in
-whatever thread or task it runs. A claim that was made later is released only by the thread or task that made it.
+A claim may have changed since the ``with`` was entered: its body has released the lock, and the body itself, or another
+thread or task, has acquired it again through the same object. So the ``with`` remembers the ticket of its claim in
+`Claim.entered`. While one ``with`` is open, its end releases that claim, in whatever thread or task it runs. A claim
+that was made later is released only by the thread or task that made it.
 """
 
 from __future__ import annotations
@@ -20,16 +20,10 @@ from ..quorum.inquiry import local_holders
 
 
 class Refusal:
-    """The error that ``with`` raises if its lock was not won.
+    """The error that ``with`` raises if its lock was not won within `waited` seconds; 0.0 after one attempt.
 
-    It names the holder: another lock object of this client, or whom the masters name. They are asked once, and only if
-    the acquire has waited: the question takes at most a tenth of the timeout or 10 ms, and at most 100 ms.
-
-    Args:
-        shared: what all locks of the client have in common.
-        holds: the hold of each name.
-        waited: the timeout in seconds; 0.0 after one attempt.
-        names: the names of a multi-lock; None for one lock.
+    It names the holder: another lock object of this client, or the one that the masters name. They are asked
+    only if the acquire has waited (see `LockTimeout.holder`).
     """
 
     def __init__(self, shared: Any, holds: list[Hold], waited: float, names: list[str | bytes] | None = None) -> None:
@@ -41,18 +35,16 @@ class Refusal:
         self._local = local_holders(shared.quorum, holds)
 
     def ask(self) -> Retryable:
-        """Ask the masters if need be, and return the error; for threads."""
         asked: list[tuple[Hold, Holder]] = []
         if self._waited and not self._local:
             try:
                 asked = self._shared.run(self._shared.quorum.blockers(self._holds, self._waited))
             except LockError:
-                # The error stays that of the acquire, without a holder. The client may have been closed, say.
+                # The error stays that of the acquire: the client may have been closed, say.
                 pass
         return self._error(asked)
 
     async def ask_async(self) -> Retryable:
-        """Ask the masters if need be, and return the error; for asyncio."""
         asked: list[tuple[Hold, Holder]] = []
         if self._waited and not self._local:
             try:
@@ -92,12 +84,8 @@ class Refusal:
 class LossScope:
     """Cancels the body of one ``async with``, in the task that runs it, when its lock is lost.
 
-    It works like `asyncio.timeout`, with the loss in place of the clock. It counts the cancellation requests of the
-    task (`Task.cancelling`) to tell its own request from those of others. So scopes may be nested in each other, in a
-    TaskGroup and in a timeout.
-
-    Attributes:
-        lost: whether this scope has cancelled the body because of the loss.
+    As `asyncio.timeout`, it counts the cancellation requests of the task to tell its own from those of others. So
+    scopes may be nested in each other, in a TaskGroup and in a timeout.
     """
 
     __slots__ = ("_before", "_task", "lost")
@@ -111,25 +99,19 @@ class LossScope:
         self.lost = False
 
     def cancel(self) -> None:
-        """Cancel the body, because its lock is lost."""
         if not self.lost:
             self.lost = True
             self._task.cancel("redlatch: the lock was lost")
 
     async def leave(self, error: BaseException | None) -> bool:
-        """Withdraw the request to cancel.
+        """Withdraw the request to cancel; `error` is the exception of the body.
 
-        Args:
-            error: the exception of the body, or None.
-
-        Returns:
-            True if the loss is the only thing to report: no other code requested a cancellation, and the body raised
-            no exception of its own.
+        Return True if only the loss must be reported: no other code requested a cancellation, and the body raised no
+        exception of its own.
         """
         if not isinstance(error, asyncio.CancelledError):
             try:
-                # The body ended before the request reached it. Let the request arrive here, so that it does not
-                # cancel the code after the scope.
+                # The body ended before the request reached it. Let it arrive here, not in the code after the scope.
                 await asyncio.sleep(0)
             except asyncio.CancelledError:
                 pass
@@ -140,12 +122,9 @@ class LossScope:
 
 
 def may_leave(ticket: object, entered: object, made_here: Callable[[object], bool]) -> bool:
-    """Return whether the end of a ``with`` may release a claim.
+    """Return whether the end of a ``with`` may release the claim with this ticket.
 
-    Args:
-        ticket: the ticket of the claim; None if there is none.
-        entered: `Claim.entered`. It is None if no ``with`` was entered, as after `contextlib.ExitStack.push`.
-        made_here: returns whether the calling thread or task has made a ticket.
+    `entered` is None if no ``with`` was entered, as after `contextlib.ExitStack.push`.
     """
     return ticket is not None and (ticket is entered or entered is None or made_here(ticket))
 
@@ -158,18 +137,7 @@ def leaves(
     name: str | bytes,
     names: list[str | bytes] | None = None,
 ) -> bool:
-    """End a ``with``; return whether it must release a claim. If the body has released the lock, nothing is left.
-
-    Args:
-        hold: the hold that knows of the ``with``.
-        tickets: the tickets of the claims on all names.
-        entered, made_here: as for `may_leave`.
-        name: the name of the lock; of several, the first.
-        names: all names of a lock on several.
-
-    Raises:
-        NotOwned: the claim is of another thread or task.
-    """
+    """End a ``with``; return whether it must release a claim: the body may have released the lock."""
     hold.leave()
     left = [ticket for ticket in tickets if ticket is not None]
     if left and not any([may_leave(ticket, entered, made_here) for ticket in left]):

@@ -12,12 +12,11 @@ import redis.connection as redis_connection
 import redis.sentinel
 
 from redlatch.errors import ConfigurationError
-from redlatch.masters.group import Group
-from redlatch.masters.master import Master
+from redlatch.masters.master import Group, Master
 from redlatch.masters.server import Server
 from redlatch.masters.settings import is_default, is_of_redis_py
 
-# A subclass of a connection may define these: redlatch calls them to open a socket, or they are for messages only.
+# A subclass of a connection may define these: those that redlatch calls to open a socket, and those for messages.
 # `__del__` and `disconnect` may close a tunnel whose socket is in use.
 _CALLED = frozenset({"__init__", "_connect", "_wrap_socket_with_ssl", "host", "port"})
 _FOR_MESSAGES = frozenset({"__repr__", "__str__", "repr_pieces", "description_format", "_host_error", "_error_message"})
@@ -38,11 +37,7 @@ _SENTINEL_POOLS = (redis.sentinel.SentinelConnectionPool, redis.asyncio.sentinel
 
 
 def master_of_client(client: Any, where: str) -> Master:
-    """Copy the settings of a redis-py client for threads or asyncio, which may come from `Sentinel.master_for`.
-
-    Raises:
-        ConfigurationError: the client is one for replicas, or has a setting that redlatch would have to ignore.
-    """
+    """Copy the settings of a redis-py client for threads or asyncio, which may come from `Sentinel.master_for`."""
     pool = client.connection_pool
     kind, options = _kind_of(pool, where), _options_of(pool, where)
     if not isinstance(pool, _SENTINEL_POOLS):
@@ -53,7 +48,7 @@ def master_of_client(client: Any, where: str) -> Master:
 
 
 def check_pool(pool: Any, where: str) -> None:
-    """Raise ConfigurationError for a setting that redlatch would have to ignore."""
+    """Refuse settings that redlatch would have to ignore."""
     Server(_kind_of(pool, where), _options_of(pool, where), where)
 
 
@@ -98,7 +93,6 @@ def _kind_of(pool: Any, where: str) -> Any:
 
 
 def _overrides(kind: type, names: Iterable[str]) -> list[str]:
-    """Return the names that a class defines outside of redis-py's classes, as "Class.name"."""
     ignored = set(dir(object)) - {"__init__", "__getattribute__", "__setattr__", "__new__"}
     ignored |= {"__dict__", "__weakref__", "__module__", "__annotations__", "__abstractmethods__", "_abc_impl"}
     ignored |= {"__slots__", "__orig_bases__", "__parameters__", "__static_attributes__", "__firstlineno__"}
@@ -111,7 +105,7 @@ def _overrides(kind: type, names: Iterable[str]) -> list[str]:
 
 
 def _group_of(pool: Any, where: str) -> Group:
-    """Return the group of a Sentinel pool. It refers to neither the pool nor the clients of the sentinels."""
+    # The group must refer to neither the pool nor the clients of the sentinels.
     manager = pool.sentinel_manager
     sentinels = []
     for sentinel in manager.sentinels:

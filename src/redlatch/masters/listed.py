@@ -19,7 +19,7 @@ from redlatch.masters.urls import master_of_url
 
 VARIABLE = "REDLATCH_MASTERS"
 
-# The separator of URLs in one string. A comma without a scheme behind it separates sentinels.
+# A comma without a scheme behind it separates sentinels.
 _BETWEEN = re.compile(r"[,\s]+(?=[a-z][a-z0-9+.-]*://)", re.IGNORECASE)
 
 _CLUSTERS = (redis.RedisCluster, redis.asyncio.RedisCluster)
@@ -34,12 +34,9 @@ def masters_of(masters: object, by_db: bool = False) -> list[Master]:
     """Return the masters that the arguments of a client name.
 
     Args:
-        masters: a URL, several in one string with commas or spaces between them, a redis-py client (for threads or
-            asyncio), or an iterable of URLs and clients.
-        by_db: whether another database of the same server counts as another master.
-
-    Raises:
-        ConfigurationError: there are no masters, one is malformed, or two have the same address.
+        masters: a URL, several in one string with commas or spaces between them, a redis-py client, or an iterable of
+            URLs and clients.
+        by_db: if True, another database of the same server counts as another master.
     """
     if isinstance(masters, str):
         masters = _BETWEEN.split(masters.strip())
@@ -64,7 +61,6 @@ def masters_of(masters: object, by_db: bool = False) -> list[Master]:
 
 
 def masters_from_env() -> str:
-    """Return the URLs in the variable REDLATCH_MASTERS; raise ConfigurationError if there are none."""
     urls = os.environ.get(VARIABLE, "").strip()
     if not urls:
         raise ConfigurationError(
@@ -77,7 +73,7 @@ def masters_from_env() -> str:
 def _tell_groups_apart(masters: list[Master]) -> None:
     """Name the sentinels of groups that have the same name but share no sentinel: they are different groups.
 
-    Otherwise the short name is used: it does not change with the list of the sentinels.
+    Otherwise the short name is used, which does not change with the list of the sentinels.
     """
     known: dict[str, list[set[str]]] = {}
     for master in masters:

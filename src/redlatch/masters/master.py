@@ -2,25 +2,78 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from redlatch.masters.group import Address, Group
+from redlatch.errors import ConfigurationError
 from redlatch.masters.server import Server, open_socket
 from redlatch.masters.settings import wrong_value
 
+Address = tuple[str, int]
 
-class Master(Server):
-    """One master.
+
+class Found(NamedTuple):
+    """The address of the master by the answers to a question; later questions have larger numbers."""
+
+    address: Address
+    number: int
+
+
+class Group:
+    """The sentinels of one group, of which a majority must agree.
 
     Args:
-        group: the group that it belongs to, if Sentinel names its address.
-
-    Attributes:
-        address: "host:port", the path of the unix socket or "sentinel:group", for messages; never with credentials.
-        db: the database number to SELECT.
-        by_db: whether another database of the same server counts as another master; `masters_of` sets it.
+        host: use this host instead of the one that the sentinels name.
+        least_others: ignore a sentinel that knows fewer other sentinels.
     """
+
+    def __init__(
+        self,
+        name: str,
+        sentinels: Sequence[Server],
+        host: str | None = None,
+        least_others: int = 0,
+        where: str = "masters",
+    ) -> None:
+        self.name = name
+        self.sentinels = tuple(sentinels)
+        if len({sentinel.address for sentinel in self.sentinels}) < len(self.sentinels):
+            raise ConfigurationError(f"{where}: a sentinel is listed twice; name each once, as its answer counts once")
+        self.least_others = least_others
+        self.majority = len(self.sentinels) // 2 + 1
+        self.unanswered: set[int] = set()
+        self._host = host
+        self._numbers = itertools.count(1)
+        self._latest: Found | None = None
+
+    def __repr__(self) -> str:
+        return f"<Group {self.name} at {self.addresses()}>"
+
+    def addresses(self) -> str:
+        return ",".join(sorted(sentinel.address for sentinel in self.sentinels))
+
+    def reached(self, host: str, port: int) -> Address:
+        return (self._host or host, port)
+
+    def number_question(self) -> int:
+        return next(self._numbers)
+
+    def note(self, found: Found) -> bool:
+        # The listener calls this in its thread.
+        before, self._latest = self._latest, found
+        return before is None or before.address != found.address
+
+    def successor(self, found: Found) -> Address | None:
+        latest = self._latest
+        if latest is None or latest.number < found.number or latest.address == found.address:
+            return None
+        return latest.address
+
+
+class Master(Server):
+    """One master, perhaps of a group of Sentinel. Its `address` is for messages, and never has credentials."""
 
     by_db = False
 
@@ -40,7 +93,7 @@ class Master(Server):
         return f"{self.address}/{self.db}" if self.db else self.address
 
     def name_sentinels(self) -> None:
-        """Add the sentinels to the address, because another group in the list has the same name."""
+        # Another group in the list has the same name.
         if self.group is not None:
             self.address = f"sentinel:{self.group.name}@{self.group.addresses()}"
 

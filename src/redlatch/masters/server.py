@@ -23,7 +23,6 @@ NO_CLUSTER = (
     "(cluster-enabled no), such as redis://10.0.0.1; for locks on a cluster use the Lock of redis-py"
 )
 
-# A name, an IPv4 address, or an IPv6 address with or without a zone.
 _HOST = re.compile(r"[\w.-]+|[0-9a-fA-F:.]+(?:%[\w.-]+)?")
 
 _CARRIES = ("send", "sendall", "sendmsg", "recv", "recv_into", "recvmsg", "fileno", "detach")
@@ -33,21 +32,7 @@ _FILES = (("ssl_ca_certs",), ("ssl_certfile", "ssl_keyfile"))
 
 
 class Server:
-    """One server.
-
-    Args:
-        kind: redis-py's connection class for threads, or a subclass whose `_connect` opens the socket.
-        options: the settings of a client or of a URL, as in `settings.TABLE`.
-        where: the argument that names this server, for errors.
-
-    Attributes:
-        address: "host:port" or the path of the unix socket, for messages; never with credentials.
-        client_name: the name for CLIENT SETNAME; empty if none was given.
-        resp2: whether connections must speak RESP2.
-
-    Raises:
-        ConfigurationError: an option cannot be used; the message names it.
-    """
+    """One server. `kind` is redis-py's connection class, or a subclass; `where` names the server in errors."""
 
     def __init__(self, kind: type, options: dict[str, Any], where: str = "masters") -> None:
         self._options = given = settings.for_connection(kind, options, where)
@@ -64,7 +49,7 @@ class Server:
         return f"<{type(self).__name__} {self.address}>"
 
     def check_files(self, where: str) -> None:
-        """Refuse TLS options that cannot be used. redis-py's error would name neither option nor path."""
+        # redis-py's error would name neither option nor path.
         options = self._options
         paths = {option: options[option] for pair in _FILES for option in pair if options.get(option)}
         if not issubclass(self._kind, redis_connection.SSLConnection):
@@ -91,7 +76,7 @@ class Server:
         _check_tls_values(context, options, where)
 
     def credentials(self) -> tuple[str | bytes, ...]:
-        """Return (user, password), (password,) or (). Each call asks the credential provider, if there is one."""
+        """Return (user, password), (password,) or (), perhaps from the credential provider."""
         provider = self._options.get("credential_provider")
         if provider is not None:
             return tuple(provider.get_credentials())
@@ -101,16 +86,11 @@ class Server:
         return (password,) if password else ()
 
     def connect(self, timeout: float) -> socket.socket:
-        """Open a blocking socket within `timeout` seconds, including the TLS handshake.
-
-        Raises:
-            OSError: the network refused the connection, or the TLS handshake failed.
-            redis.exceptions.RedisError: redis-py refused.
-        """
+        """Open a blocking socket within `timeout` seconds, including the TLS handshake."""
         return open_socket(self._connection(timeout))
 
     def client(self, timeout: float, at: tuple[str, int] | None = None) -> redis.Redis:
-        """Return a redis-py client with one connection, perhaps to another address, and a timeout for each command."""
+        """Return a redis-py client with one connection, perhaps to another address."""
         options = self._options | {"socket_connect_timeout": timeout, "socket_timeout": timeout, "retry": None}
         if at is not None:
             options |= {"host": at[0], "port": at[1]}
@@ -119,7 +99,7 @@ class Server:
         )
 
     def _try_options(self, where: str) -> None:
-        """Refuse options that redis-py refuses, now instead of at the first connect. This opens no socket."""
+        # Otherwise redis-py would refuse these options at the first connect. This opens no socket.
         host = self._options.get("host")
         if host is not None:
             check_host(str(host), where)
@@ -148,7 +128,7 @@ def open_socket(connection: Any) -> socket.socket:
 
 
 def _check_socket(sock: Any, kind: type) -> None:
-    """Refuse a socket with methods in Python, such as a proxy: the engine uses its descriptor, and would skip them."""
+    # The engine uses the descriptor, and would skip methods in Python, such as a proxy's.
     if isinstance(sock, ssl.SSLSocket):
         return
     changed = [name for name in _CARRIES if getattr(type(sock), name, None) is not getattr(socket.socket, name)]
@@ -182,7 +162,7 @@ def _check_tls_values(context: ssl.SSLContext, options: dict[str, Any], where: s
 
 
 def check_host(host: str, where: str) -> None:
-    """Refuse a malformed host. The error does not repeat it, because it may be a part of a password."""
+    # The error does not repeat the host, which may be a part of a password.
     problem = ""
     if "," in host:
         problem = "several hosts in one URL; write one URL for each, such as redis://a,redis://b,redis://c"

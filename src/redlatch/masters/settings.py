@@ -1,8 +1,7 @@
 """The use of each setting of a redis-py client or of a URL.
 
-redlatch opens its own connections with redis-py's classes. `TABLE` lists every parameter of redis-py's clients,
-connections, pools and sentinels, and every option of its URLs; `tests/masters/test_settings.py` compares it with
-redis-py. A setting that cannot be used raises a ConfigurationError, which names it.
+`TABLE` lists every parameter of redis-py's clients, connections, pools and sentinels, and every option of its URLs;
+`tests/masters/test_settings.py` compares it with redis-py.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ import redis.connection as redis_connection
 
 from redlatch.errors import ConfigurationError
 
-# The uses of a setting: redis-py's connection opens the socket with it; redlatch reads it itself; it cannot matter to a
-# lock; or a value other than redis-py's default is an error.
+# redis-py's connection opens the socket with a setting; redlatch reads it; it cannot matter to a lock; or a value other
+# than redis-py's default is an error.
 CONNECTION, OURS, UNUSED, REFUSED = "connection", "ours", "unused", "refused"
 
 
 class Setting(NamedTuple):
-    """The use of one setting. `reason` says why it is unused, or what to do instead of a refused one."""
+    # Why the setting is unused, or what to do instead of a refused one.
 
     fate: str
     reason: str = ""
@@ -164,7 +163,7 @@ def telling(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def for_connection(kind: type, options: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the settings for redis-py's connection; a user's class also gets those that redis-py does not know."""
+    # A user's class also gets settings that redis-py does not know.
     kept = {}
     for name, value in options.items():
         setting = TABLE.get(name)
@@ -209,7 +208,7 @@ def client_name_of(options: Mapping[str, Any], where: str) -> str:
 
 
 def is_resp2(options: Mapping[str, Any], where: str) -> bool:
-    """Return True if connections must speak RESP2. redis-py before version 8 gives protocol=2 to all clients."""
+    # redis-py before version 8 gives protocol=2 to all clients.
     protocol = options.get("protocol")
     if protocol is not None and str(protocol) not in ("2", "3"):
         raise wrong_value("protocol", where)
@@ -230,7 +229,7 @@ def known_to_redis_py(kind: type) -> set[str]:
 
 
 def _refuse_unknown(name: str, value: Any, where: str) -> None:
-    """Refuse a setting that is not in the table, unless it has its default: a later redis-py may have it."""
+    # A later redis-py may have a setting that is not in the table.
     if defaults_of(name) == [None]:
         raise ConfigurationError(f"{where}: no connection has the option {name!r}")
     if not is_default(name, value):
@@ -238,7 +237,7 @@ def _refuse_unknown(name: str, value: Any, where: str) -> None:
 
 
 def _check_transport(kind: type, name: str, where: str) -> None:
-    """Refuse a setting of another transport: dropping an option of TLS would send the password in the clear."""
+    # To drop an option of TLS would send the password in the clear.
     if name in _OF_TLS and not issubclass(kind, redis_connection.SSLConnection):
         raise ConfigurationError(f"{where}: {name} is for TLS; write rediss:// or valkeys://, or leave it out")
     on_unix = issubclass(kind, redis_connection.UnixDomainSocketConnection)

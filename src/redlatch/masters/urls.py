@@ -20,8 +20,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import redis.connection as redis_connection
 
 from redlatch.errors import ConfigurationError
-from redlatch.masters.group import Group
-from redlatch.masters.master import Master
+from redlatch.masters.master import Group, Master
 from redlatch.masters.server import NO_CLUSTER, Server, check_host, kind_opens_files
 from redlatch.masters.settings import from_url, known_to_redis_py, wrong_value
 
@@ -56,11 +55,7 @@ _INSTEAD = {
 
 
 def master_of_url(url: str, where: str) -> Master:
-    """Return the master that a URL names. No error repeats a part of the URL that may be a password.
-
-    Raises:
-        ConfigurationError, ValueError, TypeError, redis.RedisError: the URL is malformed.
-    """
+    """Return the master that a URL names. No error repeats a part of the URL that may be a password."""
     scheme, colon, rest = url.partition("://")
     kind_of_url = scheme.lower()
     if not colon or kind_of_url not in (*SCHEMES, *OF_SENTINELS):
@@ -75,7 +70,7 @@ def master_of_url(url: str, where: str) -> Master:
 
 
 def _check_place(scheme: str, rest: str, where: str) -> None:
-    """Refuse a malformed host, port or database. The error quotes none of them: each may be a part of a password."""
+    # No error quotes the host, port or database: each may be a part of a password.
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
     tail = rest[len(authority) :]
     credentials, at, place = authority.rpartition("@")
@@ -127,7 +122,6 @@ def _unknown(scheme: str, has_scheme: bool, where: str) -> ConfigurationError:
         return ConfigurationError(f"{where}: an empty URL; there may be a comma too many: {wanted}")
     if not has_scheme:
         return ConfigurationError(f"{where}: a URL without a scheme; write redis:// before the host: {wanted}")
-    # The schemes of databases have the name of a driver behind a "+".
     family = scheme.lower()
     instead = _INSTEAD.get(family) or (_DATABASE if _INSTEAD.get(family.partition("+")[0]) == _DATABASE else wanted)
     # Any other text may be credentials in the wrong place.
@@ -149,7 +143,7 @@ def _parsed(scheme: str, rest: str, where: str) -> tuple[type, dict[str, Any]]:
 
 
 def _verifying(kind: type, options: dict[str, Any]) -> dict[str, Any]:
-    """Let TLS verify chain and host name unless the options say otherwise (redis-py < 6 did not verify by default)."""
+    # redis-py < 6 did not verify chain and host name by default.
     checks = {"ssl_cert_reqs": "required", "ssl_check_hostname": True, "ssl_min_version": ssl.TLSVersion.TLSv1_2}
     # redis-py 5.0 takes Python's default, which is not lower.
     return {name: value for name, value in checks.items() if name in known_to_redis_py(kind)} | options

@@ -1,13 +1,7 @@
 """The figures of clients for Prometheus and OpenTelemetry, and spans for single acquires.
 
-::
-
-    client = redlatch.Client(masters)
-    redlatch.metrics.prometheus(client)  # from now on prometheus_client shows its figures
-    redlatch.metrics.otel(client)  # OpenTelemetry's exporters send them
-
-Both only read `Client.stats` when Prometheus scrapes or an exporter collects, so the locks do no extra work. The labels
-are the groups of locks (``group=``) and the masters, never the name of a lock. `docs/metrics.md` has all figures.
+They only read `Client.stats` when Prometheus scrapes or an exporter collects. The labels are the groups of locks
+(``group=``) and the masters, never the name of a lock. `docs/metrics.md` has all figures.
 """
 
 from __future__ import annotations
@@ -33,7 +27,7 @@ def prometheus(client: Measured, group: str = "", registry: CollectorRegistry | 
 
     Args:
         client: a `Client` or an `AsyncClient`.
-        group: the group of locks that have none. Give each client a different one to tell them apart. Default "".
+        group: the group of locks that have none. Default "".
         registry: where to register the collector. Default `prometheus_client.REGISTRY`.
 
     Returns:
@@ -50,17 +44,14 @@ def prometheus(client: Measured, group: str = "", registry: CollectorRegistry | 
 
 
 def otel(client: Measured, group: str = "", meter_provider: MeterProvider | None = None) -> Export:
-    """Show the figures of a client in the metrics of OpenTelemetry.
-
-    Several clients of one provider are added up, as for `prometheus`.
+    """Show the figures of a client in the metrics of OpenTelemetry, added up as for `prometheus`.
 
     OpenTelemetry has no observable histogram. So each collection records the durations since the last one, each as a
     value within its bucket. That takes 7 us per duration. If there are more than 20,000, it records a share of them
     that has the same quantiles; the counter ``redlatch.lock.acquire.count`` stays exact.
 
     Args:
-        client: a `Client` or an `AsyncClient`.
-        group: the group of locks that have none. Default "".
+        client, group: as for `prometheus`.
         meter_provider: provides the meter. Default the global one, which may be set later.
 
     Returns:
@@ -84,8 +75,8 @@ def traced(
 def traced(lock: Any, *, names: bool = False, tracer_provider: TracerProvider | None = None) -> Any:
     """Give the acquire of a lock a span of OpenTelemetry: ``with traced(lock) as lock:``, or ``async with``.
 
-    The span is named "acquire" and the group of the lock. It ends with the acquire and does not cover the body. It has
-    the group, the outcome, and the class of an error, but never its text, which contains the name of the lock.
+    The span is named "acquire" and the group of the lock, and does not cover the body. It has the group, the outcome,
+    and the class of an error, but never its text, which contains the name of the lock.
 
     Args:
         lock: a lock of any kind.

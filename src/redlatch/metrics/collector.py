@@ -29,7 +29,7 @@ class LockCollector(Collector):
         self.totals = Totals(_lock)
 
     def describe(self) -> Iterable[Metric]:
-        """Return the families without series. The registry uses them to refuse other families of these names."""
+        # The registry refuses other families of these names.
         return [*[_family(figure, "group") for figure in LOCKS], *[_family(figure, "master") for figure in MASTERS]]
 
     def collect(self) -> Iterator[Metric]:

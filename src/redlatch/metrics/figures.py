@@ -29,10 +29,8 @@ class Figure:
 
     Attributes:
         prometheus: the name in Prometheus; for a counter without the ending "_total".
-        otel: the name in OpenTelemetry.
-        unit: as in UCUM.
-        parts: the attributes of `LockStats` or `MasterStats` that it shows, by the value of the label.
-        label: the label that distinguishes the parts; "" if there is only one part.
+        parts: the attributes of `LockStats` or `MasterStats` that it shows, by the value of `label`.
+        label: "" if there is only one part.
         bounds: the exported upper bounds of a histogram's buckets, in seconds.
     """
 
@@ -47,7 +45,6 @@ class Figure:
 
     @property
     def series(self) -> str:
-        """The name in queries of Prometheus."""
         return self.prometheus + "_total" if self.kind == "counter" else self.prometheus
 
     def values(self, stats: object) -> Iterator[tuple[str, Any]]:

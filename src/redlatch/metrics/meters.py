@@ -1,8 +1,4 @@
-"""The figures of clients for OpenTelemetry.
-
-The API has no observable histogram. So each collection first records the new durations, each as a value in its bucket:
-the buckets are exact, and the sum nearly so.
-"""
+"""The figures of clients for OpenTelemetry. The buckets of a histogram are exact, and its sum nearly so."""
 
 from __future__ import annotations
 
@@ -66,7 +62,6 @@ class Meters:
         ]
 
 
-# Its observation also records the histograms.
 _FIRST = next(figure for figure in LOCKS if figure.kind != "histogram")
 
 
@@ -100,7 +95,7 @@ class Recorded:
         self._had: dict[tuple[Figure, frozenset[tuple[str, str]]], Histogram] = {}
 
     def catch_up(self, sums: Sums) -> None:
-        """Record the new durations. Several readers may collect concurrently, and each duration counts once."""
+        # Several readers may collect concurrently, and each duration counts once.
         with self._lock:
             new = []
             for figure in self._recorders:
@@ -112,7 +107,7 @@ class Recorded:
         share = min(1.0, MOST_RECORDS / max(1, sum([histogram.count for _, _, histogram in new])))
         for figure, attributes, histogram in new:
             for value, count in spread(histogram):
-                # Record at least one of each bucket: rare durations matter most.
+                # At least one of each bucket: rare durations matter most.
                 for _ in range(math.ceil(count * share)):
                     self._recorders[figure].record(value, attributes)
 
@@ -134,7 +129,7 @@ def spread(histogram: Histogram) -> Iterator[tuple[float, int]]:
             yield lower[place] + share * widths[place], histogram.counts[place]
 
 
-# Those of the global provider, which may be set later, and those of each other one. The API cannot remove instruments.
+# The API cannot remove instruments. The global provider may be set later.
 _global: list[Meters] = []
 _of_provider: weakref.WeakKeyDictionary[MeterProvider, Meters] = weakref.WeakKeyDictionary()
 _lock = threading.RLock()

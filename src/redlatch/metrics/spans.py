@@ -49,7 +49,7 @@ class Acquiring:
 
     @contextmanager
     def span(self) -> Iterator[None]:
-        """Run the body in a span. It has the class of an error, but not its text: that contains the lock's name."""
+        # The text of an error contains the lock's name.
         with self._tracer.start_as_current_span(
             f"acquire {self._group}".rstrip(),
             kind=SpanKind.INTERNAL,
@@ -74,7 +74,7 @@ def _fail(span: Span, error: BaseException) -> None:
 
 
 class Traced(Generic[SyncLock]):
-    """A lock whose ``with`` has a span for the acquire; made by `redlatch.metrics.traced`."""
+    """A lock whose ``with`` has a span for the acquire."""
 
     def __init__(self, lock: SyncLock, acquiring: Acquiring) -> None:
         self._lock = lock
@@ -87,7 +87,7 @@ class Traced(Generic[SyncLock]):
                 self._lock.__enter__()
                 won = True
         except BaseException as error:
-            # The end of the span has failed or was interrupted, so the caller gets no lock.
+            # The end of the span has failed or was interrupted.
             if won:
                 self._lock.__exit__(type(error), error, error.__traceback__)
             raise
@@ -98,7 +98,7 @@ class Traced(Generic[SyncLock]):
 
 
 class AsyncTraced(Generic[LoopLock]):
-    """A lock whose ``async with`` has a span for the acquire; made by `redlatch.metrics.traced`."""
+    """A lock whose ``async with`` has a span for the acquire."""
 
     def __init__(self, lock: LoopLock, acquiring: Acquiring) -> None:
         self._lock = lock
@@ -111,7 +111,7 @@ class AsyncTraced(Generic[LoopLock]):
                 await self._lock.__aenter__()
                 won = True
         except BaseException as error:
-            # The end of the span has failed, so the caller gets no lock.
+            # As in `Traced`.
             if won:
                 await self._lock.__aexit__(type(error), error, error.__traceback__)
             raise

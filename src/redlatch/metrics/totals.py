@@ -1,5 +1,3 @@
-"""Sums of the figures of several clients."""
-
 from __future__ import annotations
 
 import os
@@ -15,7 +13,7 @@ from ..stats import LockStats, MasterStats, Stats, sum_of
 
 
 def new_lock() -> AbstractContextManager[Any]:
-    """Return a re-entrant lock that lives as long as the process. A fork waits until it is free."""
+    """Return a re-entrant lock for the life of the process. A fork waits until it is free."""
     lock = threading.RLock()
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
@@ -33,7 +31,7 @@ class Sums:
 
 
 class Export:
-    """The export of the figures of one client; `prometheus` and `otel` return it."""
+    """The export of the figures of one client, by `prometheus` or `otel`."""
 
     def __init__(self, client: Measured, group: str, ended: Callable[[Export], object]) -> None:
         self._client = weakref.ref(client)
@@ -50,7 +48,7 @@ class Export:
         self.close()
 
     def close(self) -> None:
-        """End the export. The counts of the client stay in the sums. Closing twice is harmless."""
+        """End the export. The client's counts stay in the sums. Closing twice is harmless."""
         self._ended(self)
 
     def of(self, client: Measured) -> bool:
@@ -93,7 +91,7 @@ class Totals:
         with self._lock:
             if any([export.of(client) for export in self._exports]):
                 raise ConfigurationError("the figures of this client are exported already: close that export first")
-            # A program that makes many clients, but is not scraped, must not fill the memory.
+            # Otherwise many clients would fill the memory between scrapes.
             self._keep_the_gone()
             export = Export(client, group, ended)
             self._exports.append(export)
@@ -107,7 +105,7 @@ class Totals:
             return not self._exports
 
     def read(self) -> Sums:
-        """Return the sums. Gauges count only clients that still exist."""
+        # Gauges count only clients that exist.
         with self._lock:
             self._keep_the_gone()
             groups = dict(self._left.groups)
@@ -121,7 +119,7 @@ class Totals:
                 for master in sums.masters.values():
                     _add_master(masters, master)
             for master in unseen:
-                # Add only its counters, and no master that no client has now.
+                # Add its counters only, and no master that no client has now.
                 if master.address in masters:
                     _add_master(masters, replace(master, voting=True, kept_out=0.0))
             return Sums(groups, masters)
@@ -149,7 +147,6 @@ def _add(groups: dict[str, LockStats], name: str, figures: LockStats) -> None:
 
 
 def _add_master(masters: dict[str, MasterStats], master: MasterStats) -> None:
-    """Add a client's figures of a master, which is up if it is up for all clients."""
     known = masters.get(master.address)
     if known is None:
         masters[master.address] = master

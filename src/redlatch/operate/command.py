@@ -165,8 +165,6 @@ def doctor(
 
 
 class _Masters(click.Group):
-    """Arguments that begin with no command belong to `show`."""
-
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
             args = ["show", *args]
@@ -245,7 +243,6 @@ def other_locks(ignored: tuple[str, ...], masters: list[Master]) -> list[OtherLo
 
 @contextmanager
 def only_errors() -> Iterator[None]:
-    """The output has what the warnings of each master would say."""
     log = logging.getLogger("redlatch")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -259,7 +256,6 @@ def only_errors() -> Iterator[None]:
 def look(
     wait: float, ready: bool, urls: list[str], prefix: bytes, max_ttl: float, strict: bool, trust_persistence: bool
 ) -> Health:
-    """Connect to the masters as a client does; return their health as soon as they vote, or when the time is over."""
     end = time.monotonic() + wait
     try:
         guard = Guard(max_ttl=max_ttl, strict=strict, trust_persistence=trust_persistence)
@@ -267,7 +263,6 @@ def look(
     except (ConfigurationError, TypeError) as error:
         raise click.UsageError(str(error)) from error
     try:
-        # `health` reports it, too.
         with suppress(ConfigurationError):
             client.connect()
         health = client.health()
@@ -302,5 +297,4 @@ def _shown_time(seconds: float) -> str:
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (ValueError, OverflowError, OSError):
-        # Any client may have written the marker.
         return "a time out of range"

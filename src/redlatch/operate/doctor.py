@@ -39,7 +39,7 @@ ORDER = (UNSAFE, WARNING, FINE)
 
 @dataclass(frozen=True)
 class Finding:
-    """One result; `master` is empty if it is about all of them, and `cure` if nothing is to be done."""
+    # `master` is empty if it is about all of them.
 
     level: str
     master: str
@@ -49,16 +49,7 @@ class Finding:
 
 @dataclass
 class Patient:
-    """One master, and what was read from it.
-
-    Attributes:
-        traits: from the handshake of a client (see `wire.server_traits`).
-        info: the reply to INFO.
-        config: the reply to CONFIG GET; empty if that is not allowed.
-        offset: seconds by which its clock is ahead of this machine's.
-        rate: how much faster its clock runs than this machine's, as a share.
-        error: why it could not be examined.
-    """
+    """One master, and what was read from it. Its clock is `offset` seconds ahead, and faster by the share `rate`."""
 
     master: Master
     traits: Any = None
@@ -123,7 +114,7 @@ def _timed(call: Callable[[], Any]) -> float:
 
 
 def _offset(server: redis.Redis) -> float:
-    """Return how far the server's clock is ahead, in seconds, by the fastest of several round trips."""
+    # The fastest of several round trips is the most exact.
     found: list[tuple[float, float]] = []
     for _ in range(5):
         began = time.time()

@@ -31,7 +31,7 @@ WIDTH = 140
 
 
 def console() -> Console:
-    """Brackets in names and owners are no markup."""
+    # Brackets in names and owners are no markup.
     made = Console(emoji=False, markup=False, highlight=False)
     if not made.is_terminal:
         made.width = WIDTH
@@ -50,17 +50,12 @@ def urls_of(*given: tuple[str, ...]) -> list[str]:
 
 
 def one_or_many(urls: list[str]) -> Any:
-    """Return masters as a client takes them. A single string may have several URLs."""
+    # A single string may have several URLs.
     return urls if len(urls) != 1 else urls[0]
 
 
 def states_of(urls: list[str], prefix: bytes, names: list[bytes] | None) -> list[LockState]:
-    """Return the states of the locks with these names, sorted; None finds all that are held or waited for.
-
-    Raises:
-        NoAnswer: too few masters answer.
-        click.UsageError: a name or a master is malformed.
-    """
+    """Return the states of the locks with these names; None finds all that are held or waited for."""
     try:
         masters = masters_of(one_or_many(urls))
         keys = None if names is None else [key_of(prefix, name) for name in names]
@@ -145,16 +140,14 @@ def unlock(
         click.echo(f"{master}: {failure}", err=True)
     if len(ended) < quorum_of(size):
         sys.exit(NO_QUORUM)
-    # The holder may have released the lock meanwhile.
     sys.exit(0 if any(ended) else NOT_HELD)
 
 
-# The owners, and the seconds in which they acquired the lock.
 Holders = frozenset[tuple[str, int]]
 
 
 class Watch:
-    """Compares successive looks at the locks; `changes` counts how often the holders of each lock have changed."""
+    """Counts how often the holders of each lock have changed between looks."""
 
     def __init__(self) -> None:
         self.changes: Counter[str] = Counter()
@@ -164,7 +157,6 @@ class Watch:
         found = {state.name: _holders_of(state, now) for state in states}
         for name in found.keys() | self._holders.keys():
             before, after = self._holders.get(name), found.get(name, frozenset())
-            # A lock that becomes free has no new owner yet.
             if before is not None and after - before:
                 self.changes[name] += len(after - before)
             if name in found:
@@ -176,7 +168,6 @@ def _holders_of(state: LockState, now: float) -> Holders:
 
 
 def table_of(states: list[LockState], watch: Watch) -> Table:
-    """Put the locks with most waiters first, then those with most changes."""
     held = sum(bool(state.holders) for state in states)
     title = "1 lock is held" if held == 1 else f"{held} locks are held"
     table = Table("lock", "kind", "held by", "for", "runs out in", "waiting", "changes", title=title)

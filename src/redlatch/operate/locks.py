@@ -1,6 +1,6 @@
 """The locks on some masters, for operators: their holders, their waiters, and how to end them.
 
-It reads them through redis-py with commands that every server has, so it also works on servers without scripts.
+redis-py reads them with commands that every server has, so this also works on servers without scripts.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ from redlatch.votes.redaction import redacted, redacted_login, shown
 from redlatch.votes.units import quorum_of
 from redlatch.wire.dial.sentinels import find_master
 
-# Timeout of one command, in seconds.
+# Seconds for one command.
 TIMEOUT = 2.0
 
-# Time limit for listing all keys of a master, in seconds.
 LONGEST_SCAN = 30.0
 
-# The largest number of digits of a fence.
+# A fence has at most this many digits.
 LONGEST_FENCE = 20
 
 # Attempts to delete a key that others keep changing.
@@ -38,7 +37,7 @@ TRIES = 20
 
 TOGETHER = 1000
 
-# What `read` asks about the keys of a kind, by its storage: commands, each with the place of the key in the suffixes.
+# The commands that read the keys of a kind, by its storage; each with the place of its key in the suffixes.
 READS = {
     Storage.TOKEN: (("GET", 0), ("PTTL", 0)),
     Storage.SLOTS: (("ZRANGE", 0), ("HGETALL", 1)),
@@ -46,7 +45,7 @@ READS = {
     Storage.WRITER: (("ZRANGE", 0), ("GET", 1)),
 }
 
-# What `read` asks about each name: commands, each with the suffix of the key. Some kinds share a key.
+# The commands that read a name, each with the suffix of its key. Some kinds share a key.
 FENCE = "GET", COUNTER
 WAITERS = [each.waiters for each in ALL if each.waiters is not None]
 QUESTIONS = list(
@@ -65,13 +64,7 @@ WRITES = b"w"
 
 @dataclass(frozen=True)
 class Grant:
-    """One holder on one master.
-
-    Attributes:
-        kind: the word for the kind (see `votes.kinds.LISTED`).
-        place: the slot of a semaphore; otherwise empty.
-        left_ms: milliseconds until it expires; -1 without a ttl.
-    """
+    """One holder on one master; `place` is the slot of a semaphore, and `left_ms` is -1 without a ttl."""
 
     kind: str
     token: bytes
@@ -81,12 +74,7 @@ class Grant:
 
 @dataclass(frozen=True)
 class OnMaster:
-    """The state of one name on one master.
-
-    Attributes:
-        fence: the highest number so far, or None.
-        waiting: the clients in the queue of a fair lock, and the waiting writers.
-    """
+    """The state of one name on one master; `waiting` counts the queue of a fair lock, and waiting writers."""
 
     grants: tuple[Grant, ...]
     fence: int | None
@@ -98,13 +86,9 @@ class LockState:
     """The state of one name on a quorum of masters.
 
     Attributes:
-        name: in printable form.
-        kind: as in `Grant`; "" if the lock is free.
-        holders: those that a quorum has.
-        fence, waiting: as in `OnMaster`. Other waiters are not on the masters.
-        split: True if masters have holders that no quorum has: attempts in progress, or what is left of one.
+        split: True if masters have holders that no quorum has: attempts in progress, or the rest of one.
         unsure: True if one of these may be a holder, because masters did not answer.
-        tokens: of all holders on any master. They are not for output: a token can release the lock.
+        tokens: of all holders on any master. Never print them: a token can release the lock.
     """
 
     name: str
@@ -117,7 +101,7 @@ class LockState:
     tokens: frozenset[bytes] = frozenset()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the state without the tokens, for JSON. Unknown holders and an endless ttl are None."""
+        # JSON has no infinity. Unknown holders are None.
         found = asdict(self)
         del found["tokens"]
         if self.unsure and not self.holders:
@@ -139,17 +123,17 @@ class Unreadable(Exception):
 def described(error: Exception) -> str:
     """Return a printable text of an error. A server may repeat a password, or send control characters."""
     text = str(error) or type(error).__name__
-    # In these classes of redis-py the text is its own, such as "Connection refused". Subclasses contain replies.
+    # The texts of these classes are redis-py's own, such as "Connection refused". Subclasses contain replies.
     of_connection = type(error) in (redis.ConnectionError, redis.TimeoutError)
     ours = of_connection or not isinstance(error, redis.RedisError) or isinstance(error, LockError)
     if isinstance(error, redis.exceptions.NoPermissionError):
-        # The login has succeeded, so no server repeats the credentials.
+        # The login has succeeded, so the text does not repeat the credentials.
         return redacted(text)
     return shown(text if ours else redacted_login(text))
 
 
 def on_each(masters: Iterable[Master], work: Any) -> tuple[list[Any], dict[str, Unreadable]]:
-    """Call `work` with a client of each master concurrently; return the results, and the errors by master."""
+    """Call `work` with a client of each master; return the results, and the errors by master."""
     listed = list(masters)
 
     def one(master: Master) -> Any:
@@ -168,7 +152,7 @@ def on_each(masters: Iterable[Master], work: Any) -> tuple[list[Any], dict[str, 
 
 
 def names_on(server: redis.Redis, prefix: bytes) -> set[bytes]:
-    """Return the keys of the locks with a prefix. With a short prefix, keys of other tools may be among them."""
+    # There may be keys of other tools.
     pattern = b"".join([b"\\" + bytes([each]) if each in b"*?[]\\^" else bytes([each]) for each in prefix]) + b"*"
     found = set()
     end = time.monotonic() + LONGEST_SCAN
@@ -202,7 +186,7 @@ def read(server: redis.Redis, key: bytes) -> OnMaster:
         for command, suffix in QUESTIONS:
             _ask(pipe, command, key + suffix)
         clock, *answers = pipe.execute(raise_on_error=False)
-    # The right to TIME is optional. Any other missing answer could be that of a holder.
+    # The right to TIME is optional. Another missing answer might be that of a holder.
     for answer in answers:
         if isinstance(answer, redis.RedisError) and not _is_of_another_type(answer):
             raise answer
@@ -227,12 +211,12 @@ def _ask(pipe: Any, command: str, key: bytes) -> None:
 
 
 def _count(waiters: Any, now: float) -> int:
-    """Return the number of waiters from the answer of a master: a number, or members that count until they expire."""
+    # A master answers with a number, or with members that count until they expire.
     return len(list(_living(waiters, now))) if isinstance(waiters, list) else waiters or 0
 
 
 def _grants(storage: Storage, first: Any, second: Any = None, *, now: float) -> Iterator[tuple[bytes, bytes, float]]:
-    """Yield the token, the place and the milliseconds left of each holder; `first` and `second` answer `READS`."""
+    """Yield the token, the place and the milliseconds left of each holder from the answers to `READS`."""
     if storage == Storage.TOKEN:
         if first is not None:
             yield first, b"", second
@@ -280,12 +264,7 @@ def _holder(token: bytes, left_ms: float) -> Holder:
 
 
 def end(server: redis.Redis, key: bytes, tokens: frozenset[bytes], owner: str | None) -> int:
-    """Delete the holders of a name from a master, each only while it still holds; return how many were deleted.
-
-    Args:
-        tokens: of the holders that may be deleted. A later holder has another token.
-        owner: delete only holders with this label; None means all.
-    """
+    """Delete the holders with these tokens from a master, each only while it still holds; return their number."""
     ended = 0
     for _ in range(TRIES):
         doomed = [
@@ -302,7 +281,6 @@ def end(server: redis.Redis, key: bytes, tokens: frozenset[bytes], owner: str | 
 def _end_one(server: redis.Redis, key: bytes, grant: Grant) -> bool:
     declared = LISTED[grant.kind]
     first, second, *_ = [*declared.keys_of(key + declared.suffix), b""]
-    # Where the token is.
     where = first if declared.storage in (Storage.TOKEN, Storage.TOKENS) else second
     pipe: Any = server.pipeline()
     with pipe:
@@ -325,6 +303,5 @@ def _end_one(server: redis.Redis, key: bytes, grant: Grant) -> bool:
                 pipe.delete(where).zrem(first, WRITES)
             pipe.execute()
         except redis.WatchError:
-            # Another client has changed the key. The caller reads it again.
             return False
     return held

@@ -30,7 +30,7 @@ class Seen:
     marker: Marker | None
 
     def keeps(self, stage: str, number: int) -> bool:
-        """Return True if the master has a marker of this handover, written during the current run of its process."""
+        """Return True if the master has this handover's marker, written in the current run of its process."""
         marker = self.marker
         return (
             marker is not None
@@ -47,11 +47,9 @@ class Markers:
         return self._shake(master, None)
 
     def write(self, master: Master, seen: Seen, marker: Marker, kept_ms: int, within_ns: int | None = None) -> Seen:
-        """Write a marker if the master still has what was read; return what it has then.
+        """Write a marker if the master still has what was read, at most `within_ns` after the read (None: 5 s).
 
-        Args:
-            kept_ms: milliseconds until the master deletes it.
-            within_ns: the master refuses it later than this after the read. None is the longest time, 5 s.
+        Return what the master has then. It deletes the marker after `kept_ms`.
         """
         made_us = seen.report.server_us
         if within_ns is not None:
@@ -59,15 +57,7 @@ class Markers:
         return self._shake(master, MarkerWrite(seen.report.marker or b"", marker.text(), kept_ms, made_us))
 
     def ensure(self, master: Master, wanted: Callable[[Seen], Marker | None], kept: Callable[[Marker], int]) -> Seen:
-        """Write a marker until it is there; return what the master has then.
-
-        Args:
-            wanted: returns the marker that should replace what was read; None to keep that.
-            kept: returns the milliseconds until the master deletes a marker.
-
-        Raises:
-            CannotMove: others keep changing the marker, or the master cannot be used.
-        """
+        """Write the marker that `wanted` returns until it is there, or until `wanted` returns None."""
         seen = self.read(master)
         for _ in range(TRIES):
             marker = wanted(seen)
@@ -105,7 +95,6 @@ def each(masters: Iterable[Master], work: Callable[[Master], Seen]) -> tuple[dic
 
 
 def every(masters: Iterable[Master], work: Callable[[Master], Seen]) -> dict[str, Seen]:
-    """As `each`, but raise the first failure."""
     done, failed = each(masters, work)
     for error in failed.values():
         raise error

@@ -41,11 +41,9 @@ class Mover:
     """Hands the locks of one list of masters over to another list.
 
     Args:
-        old, new: the masters of both lists, as their clients name them.
         gone: the names of old masters that will never run again, as the operator states.
-        drift_factor: the largest `drift_factor` of the clients.
-        others: returns the locks of other clients on the old masters that could be searched.
-        say: called with a line about each step.
+        drift_factor: the largest of the clients.
+        others: returns the locks of other clients on old masters.
     """
 
     old: list[Master]
@@ -77,9 +75,8 @@ class Mover:
         return [master for master in self.new if master.name not in old]
 
     def run(self, dry: bool = False) -> None:
-        """Do the whole handover, or the rest of it; raise CannotMove if that fails. If `dry`, only tell its time."""
         if self._previous == self._successors:
-            # It would leave them permanently.
+            # The handover would leave the masters permanently.
             raise CannotMove("both lists have the same masters, so there is nothing to hand over")
         if dry:
             found = self._read_all()
@@ -94,7 +91,7 @@ class Mover:
         self._finish_all()
 
     def _await_others(self) -> None:
-        """Wait until the locks of other clients have expired: those clients keep using the old masters."""
+        # Other clients keep using the old masters, so their locks must expire first.
         locks = outlast(lambda: self.others(self._asked), self.say, self.sleep)
         if locks:
             left = any(self._is_begun(seen.marker, LEFT) for seen in self._read_all().values())
@@ -104,7 +101,6 @@ class Mover:
     # --- reading -------------------------------------------------------------------------------------
 
     def _read_all(self) -> dict[str, Seen]:
-        """Read all masters of both lists, refuse what contradicts a handover, and choose its number."""
         masters = {master.name: master for master in [*self._asked, *self.new]}
         found, failed = each(masters.values(), self.markers.read)
         servers = [seen.report.run_id.partition(" ")[0] for seen in found.values()]
@@ -126,7 +122,7 @@ class Mover:
         if old and marker.masters == self._previous and marker.stage == FINAL:
             return
         if not old and marker.stage == LEFT and marker.successors == self._previous:
-            # An earlier handover has ended: its successors are in use.
+            # An earlier handover has ended, and its successors are in use.
             return
         if old and marker.stage == LEFT:
             if marker.masters == self._previous and marker.successors == self._successors:
@@ -175,8 +171,8 @@ class Mover:
         """Mark the masters that are only in the new list as pending; return True if a new master is final already.
 
         While no old master is left, another mover could end the handover before the markers are there. So they are
-        written only
-        within the shortest time that a handover takes. After that, a master without a marker may have been final.
+        written only within the shortest time that a handover takes. After that, a master without a marker may have been
+        final.
         """
         for _ in range(TRIES):
             began_ns = now_ns()
@@ -201,7 +197,7 @@ class Mover:
         raise CannotMove("the markers of the new masters change all the time: is another handover under way?")
 
     def _pending(self, master: Master, seen: Seen, forgetful: bool) -> Marker:
-        """Return the pending marker of a new master; `forgetful` if it may have had one, and been final since then."""
+        # A `forgetful` master may have had a pending marker, and been final since then.
         marker = pending_marker(self._old_marker(), seen.report, master.name, self._successors, self.number)
         return forgetful_copy(marker, seen.report, master.name, marker.wall) if forgetful else marker
 
@@ -275,7 +271,7 @@ class Mover:
         return min(horizons, default=0) * MILLISECOND + PULSES_NS
 
     def _finish_all(self) -> None:
-        """Make all new masters final that can be reached. Clients do the same for the others later."""
+        # Clients later make those final that cannot be reached now.
         done, failed = each(self.new, self._finish)
         final = [name for name, seen in done.items() if self._is_final(seen.marker)]
         for name in done.keys() - set(final):
@@ -295,7 +291,6 @@ class Mover:
             if self._is_final(marker):
                 return None
             if marker is None and master in self._joining:
-                # It had a pending marker, and may have been final since then.
                 return self._pending(master, seen, forgetful=True)
             if marker is None or not self._is_begun(marker, PENDING, LEFT):
                 return None

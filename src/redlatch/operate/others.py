@@ -44,8 +44,6 @@ _PREFIX = b"lock:"
 
 @dataclass(frozen=True)
 class OtherLock:
-    """A key that looks like a lock of another client; `left` is the seconds until it expires, None without a ttl."""
-
     key: str
     master: str
     left: float | None
@@ -56,10 +54,7 @@ class OtherLock:
 
 
 def find_others(masters: Iterable[Master], ignored: Iterable[str] = ()) -> tuple[list[OtherLock], dict[str, Exception]]:
-    """Return the locks of other clients, and why some masters could not be searched, by name.
-
-    `ignored` are shell patterns of keys that are no locks.
-    """
+    """Return the locks of other clients, and why some masters could not be searched, by name."""
     listed, ignored = list(masters), tuple(ignored)
     found, failed = on_each(listed, partial(_on_master, ignored=ignored))
     there = [master.name for master in listed if master.name not in failed]
@@ -74,7 +69,7 @@ def find_others(masters: Iterable[Master], ignored: Iterable[str] = ()) -> tuple
 def outlast(
     look: Callable[[], list[OtherLock]], say: Callable[[str], None], sleep: Callable[[float], None]
 ) -> list[OtherLock]:
-    """Wait until locks have expired, if that takes no longer than LONGEST_WAIT; return those that are left."""
+    """Wait until locks have expired, at most for LONGEST_WAIT; return those that are left."""
     locks = look()
     longest = max([math.inf if lock.left is None else lock.left for lock in locks], default=0.0)
     if not 0.0 < longest <= LONGEST_WAIT:
@@ -117,7 +112,6 @@ def _is_token(key: bytes, value: Any) -> bool:
 
 
 def _ask(server: redis.Redis, command: str, keys: list[bytes]) -> list[Any]:
-    """Ask about each key in one round trip. The answer for a key of another type is an error."""
     pipe: Any = server.pipeline(transaction=False)
     with pipe:
         for key in keys:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from redlatch.stats import LockStats
 
 from ..votes.ballot import Ballot
-from ..votes.durations import Durations
+from ..votes.units import Durations
 
 # The locks of all further groups count as those of OTHERS: group names must not fill the memory.
 MOST_GROUPS, OTHERS = 100, "(others)"

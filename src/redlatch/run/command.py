@@ -50,8 +50,6 @@ HELP = {
 
 
 class _Run(click.Command):
-    """Errors of usage have the exit status of sysexits.h, as those of flock."""
-
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         with _usage_status():
             return super().make_context(*args, **extra)
@@ -175,7 +173,7 @@ OF_CLIENT = ("masters", "prefix", "owner", "max_ttl", "strict", "trust_persisten
 
 
 def _program(shell: str | None, command: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
-    """Return the string for the shell and the program; one of them is empty. -c may follow NAME, as for flock."""
+    # -c may follow NAME, as for flock.
     if shell is None and len(command) == 2 and command[0] in ("-c", "--command"):
         return command[1], ()
     if command[:1] == ("--",):
@@ -221,7 +219,7 @@ def _refuse_contradictions(
     alone: bool,
     both: bool,
 ) -> None:
-    """Refuse options that exclude each other; `alone`: one needs a lock with one holder; `both`: -n with a wait."""
+    # `alone`: an option needs a lock with one holder. `both`: -n with a wait.
     if (shell is None) == (not command):
         raise click.UsageError("a program is needed: CMD..., or -c STRING")
     if sum([shared, exclusive, slots is not None]) > 1:

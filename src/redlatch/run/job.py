@@ -1,5 +1,3 @@
-"""One run of a program under a lock: take the lock, run, release, and return the exit status."""
-
 from __future__ import annotations
 
 import os
@@ -22,24 +20,13 @@ from redlatch.votes.redaction import shown
 # Exit statuses of sysexits.h.
 USAGE, UNAVAILABLE, SOFTWARE, LOST = 64, 69, 70, 75
 
-# The exit status after a death by signal n is this plus n, as in shells.
+# Added to the number of a signal, as in shells.
 SIGNALLED = 128
 
 
 @dataclass(frozen=True)
 class Job:
-    """A program and the lock under which it runs.
-
-    Attributes:
-        client: the arguments of `Client`.
-        wait: seconds to wait for the lock; None means no limit.
-        busy: the exit status if another holder has the lock.
-        slots: the size of a semaphore; 0 for a lock.
-        options: the arguments `fair` and `fence` of the lock.
-        min_hold: the shortest time to hold the lock, in seconds.
-        kill_after: seconds between SIGTERM and SIGKILL after a loss.
-        lost: the exit status if the lock was lost.
-    """
+    """A program and the lock under which it runs. Times are in seconds, and `busy` and `lost` are exit statuses."""
 
     name: str | bytes
     command: list[str]
@@ -56,7 +43,7 @@ class Job:
     verbose: bool = False
 
     def say(self, text: str) -> None:
-        """Write a message for the user, unless no reader takes it: the program's end must not wait for a reader."""
+        # The program's end must not wait for a reader of stderr.
         name = self.name if isinstance(self.name, str) else self.name.decode(errors="backslashreplace")
         line = f"redlatch run: {shown(name, 200)}: {text}\n".encode(errors="backslashreplace")
         with suppress(OSError):
@@ -68,12 +55,12 @@ class Job:
             self.say(text)
 
     def run(self) -> int:
-        """Run the program under the lock; return the exit status, or -SIGINT to die of a Ctrl-C as the program did."""
+        """Return the exit status, or -SIGINT to die of a Ctrl-C as the program did."""
         _prepare()
         alerts = Alerts()
         alerts.take_signals()
-        # Both fork, so they come before the client starts threads. The keeper comes first: it must not inherit the pipe
-        # to the program.
+        # Both fork, so they come before the client's threads. The keeper comes first: it must not inherit the pipe to
+        # the program.
         keeper = Keeper()
         program = Program(self.command)
         alerts.children = frozenset({keeper.pid, program.pid})
@@ -135,7 +122,7 @@ class Job:
         return status
 
     def _supervise(self, program: Program, lock: Any, keeper: Keeper, alerts: Alerts) -> int | None:
-        """Run the program and release the lock; return the exit status, or None to run everything again."""
+        """Return the exit status, or None to run everything again."""
         began = time.monotonic()
         supervisor = Supervisor(program, lock, keeper, alerts, int(self.kill_after * 1e9), self.on_loss, self.say)
         keeper.guard(program.pid, 0)
@@ -174,14 +161,14 @@ class Job:
         return True
 
     def _environment(self, lock: Any) -> dict[str, str | bytes]:
-        """Return variables for the program. They never contain the token, which could release the lock."""
+        # Never add the token, which could release the lock.
         fence = {} if lock.fence is None else {"REDLATCH_FENCE": str(lock.fence)}
         return {"REDLATCH_NAME": self.name, "REDLATCH_OWNER": self.client["owner"], **fence}
 
     def _again(self, alerts: Alerts) -> int:
-        """Restart this process, to wait for the lock and run the program again. Return only for a signal."""
+        """Restart this process, to run the program again. Return only for a signal."""
         self.say("waiting for the lock, to start the program again")
-        # A signal from here on ends the new process when it unblocks them.
+        # A signal from now on ends the new process when it unblocks them.
         signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         if alerts.ended_by:
             return SIGNALLED + alerts.ended_by
@@ -202,12 +189,11 @@ def _prepare() -> None:
 
 
 def _signalled(number: int, typed: bool) -> int:
-    """Return the exit status for a signal. A shell ends its loop or script only if it sees the death by a Ctrl-C."""
+    # A shell ends its loop or script only if it sees the death by a Ctrl-C.
     return -number if number == signal.SIGINT and typed else SIGNALLED + number
 
 
 def _interrupt_group() -> None:
-    """Pass the Ctrl-C that has ended the program on to the shell script of this process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.killpg(os.getpgrp(), signal.SIGINT)
 

@@ -1,7 +1,7 @@
 """A small process that kills the program if its supervisor is stopped, slow or dead.
 
-The supervisor sends it the process group of the program, and the time to kill it. If the supervisor was killed, the
-pipe breaks, and the keeper kills the whole group at once.
+The supervisor sends it the program's process group, and the time to kill it. If the supervisor was killed, the pipe
+breaks, and the keeper kills the whole group at once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Keeper:
         os.close(reading)
 
     def guard(self, group: int, until_ns: int) -> None:
-        """Have a process group killed at a time in ns since boot; 0 is never."""
+        """Have a process group killed at a time in ns since boot; 0 means never."""
         # The keeper may have been killed.
         with suppress(BrokenPipeError):
             os.write(self._writing, _ORDER.pack(group, until_ns))
@@ -53,7 +53,7 @@ class _Kept:
         self._group = self._until_ns = 0
 
     def keep(self) -> None:
-        # It must survive what ends the supervisor: a terminal that closes, or a signal to its process group.
+        # It must survive what ends the supervisor: a closed terminal, or a signal to its process group.
         os.setsid()
         signal.set_wakeup_fd(-1)
         for number in signal.valid_signals():

@@ -1,4 +1,4 @@
-"""The program that runs while the lock is held: a process group of its own, which ends when its supervisor does."""
+"""The program that runs while the lock is held: a process group of its own, which ends with its supervisor."""
 
 from __future__ import annotations
 
@@ -21,12 +21,8 @@ _PR_SET_PDEATHSIG = 1
 class Program:
     """A process that waits for `start`, and then becomes the program.
 
-    Make it before this process has a second thread: between fork and exec it runs Python.
-
-    Attributes:
-        pid: its process, and its process group.
-        terminal: the terminal of this process, which may be lent to the program.
-        denied: True once a signal could not be sent, because the processes belong to another user.
+    Make it before this process has a second thread: between fork and exec it runs Python. `denied` is True once a
+    signal could not be sent, because the processes belong to another user.
     """
 
     def __init__(self, command: list[str]) -> None:
@@ -43,12 +39,12 @@ class Program:
             finally:
                 os._exit(status)
         os.close(reading)
-        # Both processes do it, because either may come first.
+        # Here and in the child, because either may come first.
         with suppress(PermissionError, ProcessLookupError):
             os.setpgid(self.pid, self.pid)
 
     def start(self, environment: Mapping[str, str | bytes]) -> None:
-        """Start the program, with these variables beside those of this process. Text is UTF-8 in every locale."""
+        """Start the program with these further variables. Text is UTF-8 in every locale."""
         self.terminal.begin(self.pid)
         raw = {name: value if isinstance(value, bytes) else value.encode() for name, value in environment.items()}
         words = [name.encode() + b"=" + value for name, value in raw.items()]
@@ -65,7 +61,7 @@ class Program:
         except ProcessLookupError:
             return
         except PermissionError:
-            # Another user owns all processes that are left; on macOS, they may also be zombies.
+            # Processes of another user; on macOS also zombies.
             self.denied = True
 
     def look(self) -> int | None:
@@ -73,12 +69,12 @@ class Program:
         return status if pid else None
 
     def go_on(self) -> None:
-        """Continue the program after it was stopped, in the foreground if this process is there (`fg`)."""
+        """Continue the program, in the foreground if this process is there (`fg`)."""
         self.terminal.begin(self.pid)
         self.send(signal.SIGCONT)
 
     def serve(self, number: int) -> bool:
-        """Continue the program if this signal has stopped it only for the terminal, and this process can lend that."""
+        """Continue the program if it was stopped only for the terminal, and this process can lend that."""
         if number not in WANTING or not self.terminal.lend(self.pid):
             return False
         self.send(signal.SIGCONT)
@@ -90,7 +86,7 @@ def _become(command: list[str], reading: int, parent: int) -> int:
     # This process must not write to the pipe of its parent's signals.
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
-        # Python ignores the two that are named; the program should start with the defaults.
+        # Python ignores these two. The program should start with the defaults.
         if number in (signal.SIGPIPE, signal.SIGXFSZ) or callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)
     os.setpgid(0, 0)
@@ -114,7 +110,7 @@ def _become(command: list[str], reading: int, parent: int) -> int:
 
 
 def _execute(command: list[str], environment: Mapping[bytes, bytes]) -> NoReturn:
-    """Execute a program as execvp(3) does, a script without "#!" through the shell. Raise OSError if that fails."""
+    """Execute a program as execvp(3) does, a script without "#!" through the shell."""
     name, arguments = os.fsencode(command[0]), [os.fsencode(each) for each in command[1:]]
     folders = [b""] if b"/" in name else [os.fsencode(folder) for folder in os.get_exec_path()]
     refused: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))

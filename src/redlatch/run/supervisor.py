@@ -1,8 +1,8 @@
 """Watches a program while a lock is held: passes signals on, and ends the program before the lock ends.
 
-If the renewals fail, the program gets SIGTERM `kill_after` before the deadline of the lease, and SIGKILL just before
-it. So no other holder runs beside it, except beside a process that is in an uninterruptible sleep, or has left the
-process group.
+If the renewals fail, the program gets SIGTERM `kill_after` before the lease's deadline, and SIGKILL just before it. So
+no other holder runs beside it, except beside a process in an uninterruptible sleep, or one that has left the process
+group.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ PASSED_ON = frozenset(signal.valid_signals()) - {
     signal.SIGPIPE,
 }
 
-# Seconds in which a second signal must not interrupt the undo. A later one may, because Python drops an exception in a
+# Seconds in which a second signal must not interrupt the undo. A later one may: Python drops an exception in a
 # finalizer.
 UNDO = 2.0
 
 NOTING = 0.1
 
-# Time for renewals after this process was stopped.
+# For renewals after this process was stopped.
 RESUMING_NS = 500 * MILLISECOND
 
 OFTEN_NS = 10 * MILLISECOND
@@ -58,8 +58,6 @@ ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT
 
 
 class OnLoss(Enum):
-    """After a loss: end the program, do nothing, or end it and start it again under a new lease."""
-
     TERM = "term"
     WARN = "warn"
     RESTART = "restart"
@@ -75,7 +73,6 @@ class Alerts:
     """A pipe that wakes the supervisor: it carries the numbers of signals, and 0 for a lost lock.
 
     Attributes:
-        lost: why the lock was lost; "" if it was not.
         waiting: True while this process waits for the lock. Then signals raise `Ended`, so that the acquire is undone.
         running: True while the program runs. Otherwise a Ctrl-Z stops this process alone.
         ended_by: the last signal that ends a process; 0 if none has come.
@@ -130,13 +127,13 @@ class Alerts:
                 os.waitpid(ended.si_pid, 0)
 
     def end_the_wait(self) -> None:
-        """Let a signal that ends a process raise `Ended` from now on. In a fork, Python would drop the exception."""
+        # Not earlier: in a fork, Python would drop the exception.
         self.waiting = True
         if self.ended_by:
             self._take(self.ended_by, None)
 
     def begin(self) -> None:
-        """Record that the lock is held. Drop earlier signals, unless one ends the program: then raise `Ended`."""
+        """Drop earlier signals, unless one ends the program: then raise `Ended`."""
         self.waiting = False
         self.running = True
         self.wait(0)
@@ -144,7 +141,7 @@ class Alerts:
             raise Ended(self.ended_by)
 
     def wait(self, seconds: float) -> list[int]:
-        """Wait for alerts, at most a second; return the numbers of the signals."""
+        """Wait at most a second; return the signals."""
         if not self._unread:
             self._read(seconds)
         numbers, self._unread = self._unread, []
@@ -158,7 +155,7 @@ class Alerts:
             self._unread += [number for number in os.read(self._reading, 4096) if number]
 
     def stop_group(self, number: int) -> bool:
-        """Stop this process group, and return when it continues. Return False if no shell could continue it."""
+        """Stop this process group until it continues. Return False if no shell could continue it."""
         stop(number, -os.getpgrp())
         # If it was stopped, a thread is about to record the SIGCONT.
         end = time.monotonic() + NOTING
@@ -168,8 +165,6 @@ class Alerts:
 
 
 class Supervisor:
-    """Watches one program; `lost` says why it was ended."""
-
     def __init__(
         self,
         program: Program,
@@ -207,7 +202,7 @@ class Supervisor:
                 return status
 
     def _pass_on(self, number: int) -> None:
-        """Handle a signal as the program would if it had this process's place."""
+        """Handle a signal as the program would in this process's place."""
         program = self._program
         if number == signal.SIGCONT:
             self._resume()
@@ -221,7 +216,7 @@ class Supervisor:
             program.send(signal.SIGCONT)
 
     def _look_back(self, status: int) -> None:
-        """Record the loss if the keeper has ended the program, because this process was stopped or slow."""
+        # The keeper may have ended the program, because this process was stopped or slow.
         killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
         if killed and not self.lost and 0 < self._guarded_ns <= now_ns():
             self.lost = "redlatch was stopped or too slow to renew it, so the program was killed in time"
@@ -232,7 +227,7 @@ class Supervisor:
         self._keeper.guard(self._program.pid, until_ns)
 
     def _left(self) -> float:
-        """Do what is due; return the seconds until something is due again."""
+        """Do what is due; return the seconds until the next time."""
         now = now_ns()
         deadline_ns: int = self._lock.deadline_ns - self._before_ns
         if self._on_loss is OnLoss.WARN:
@@ -264,7 +259,6 @@ class Supervisor:
         self._kill_ns = min(deadline_ns, now + self._kill_after_ns)
         self._guard(self._kill_ns)
         self._program.send(signal.SIGTERM)
-        # A stopped program would not see the signal.
         self._program.send(signal.SIGCONT)
         self._say(f"the lock is lost ({self.lost}): the program ends within {self._kill_after_ns / 1e9:g} s")
 

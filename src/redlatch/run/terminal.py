@@ -12,7 +12,7 @@ import signal
 import stat
 from contextlib import suppress
 
-# The kernel stops a process by these signals if it needs the terminal and is not in its foreground.
+# The kernel stops a process by these signals if it needs the terminal and is in the background.
 WANTING = frozenset({signal.SIGTTIN, signal.SIGTTOU})
 
 # Writing to a terminal (`stty tostop`), or changing its foreground, must not stop this process.
@@ -39,22 +39,20 @@ class Terminal:
 
     @property
     def ours(self) -> bool:
-        """True if this process or its program has the terminal, so that the user's Ctrl-C is for them."""
+        """True if the user's Ctrl-C is for this process or its program."""
         return self.lent or self._foreground() == os.getpgrp()
 
     def begin(self, group: int) -> None:
         """Lend the terminal to a program that starts or continues.
 
         In a pipeline, a Ctrl-C must also reach the processes before this one. So there the program gets the terminal
-        only when
-        it needs it.
+        only when it needs it.
         """
         self.lent = False
         if self._eager:
             self.lend(group)
 
     def lend(self, group: int) -> bool:
-        """Lend the terminal to the program; return False if this process does not have it."""
         now = self._foreground()
         if now == os.getpgrp():
             self._set(group)
@@ -64,13 +62,13 @@ class Terminal:
         return True
 
     def take_back(self) -> None:
-        """Put this process into the foreground again, unless a shell has taken the terminal meanwhile."""
+        # A shell may have taken the terminal meanwhile.
         if self.lent and self._foreground() != _group_of_leader():
             self._set(os.getpgrp())
         self.lent = False
 
     def serve_neighbours(self) -> bool:
-        """Take the terminal back for others of this process group that were stopped; False if it was not lent."""
+        """Take the terminal back for stopped neighbours in this process group."""
         if not self.lent:
             return False
         self.take_back()
@@ -99,7 +97,6 @@ def _behind_a_pipe() -> bool:
 
 
 def _group_of_leader() -> int:
-    """Return the process group of the user's shell; 0 if it has ended."""
     try:
         return os.getpgid(os.getsid(0))
     except ProcessLookupError:
@@ -107,7 +104,7 @@ def _group_of_leader() -> int:
 
 
 def stop(number: int, whom: int) -> None:
-    """Stop this process, or its process group with a negative number, as the signal does by default."""
+    """Stop this process, or its group if negative, as the signal does by default."""
     before = signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
     os.kill(whom, number)

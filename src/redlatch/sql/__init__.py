@@ -1,13 +1,7 @@
 """The same lock on a database that you already have: MySQL, MariaDB, PostgreSQL or SQLite (extra `sql`).
 
-    from redlatch.sql import Client
-
-    client = Client("postgresql+psycopg://app@db/shop")
-    with client.lock("invoice:17"):
-        ...
-
 The locks are those of `redlatch.Client`: the same classes, errors and options. A thread of the client translates their
-commands for the database (see `redlatch.wire.bridge.bridge`), so at most two connections are open, for any number of
+commands for the database (see `redlatch.wire.bridge.bridge`), so it opens at most two connections, for any number of
 waiters.
 """
 

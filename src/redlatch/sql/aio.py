@@ -1,4 +1,4 @@
-"""The client for asyncio of a database, with the locks of `redlatch.AsyncClient`."""
+"""The client for asyncio of a database."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from redlatch import aio
 from redlatch.guard.settings import Guard
 from redlatch.options import AsyncClientOptions, Masters, takes
 from redlatch.quorum.policy import Retry
-from redlatch.sql.clients import DEFAULT_ATTEMPT, DEFAULT_RETRY, OnDatabase, Source
-from redlatch.sql.schema import make_table
+from redlatch.sql.clients import DEFAULT_ATTEMPT, DEFAULT_RETRY, OnDatabase, Source, make_table
 from redlatch.votes.units import SECOND
 from redlatch.wire.dial.scripting import Scripts
 from redlatch.wire.engine.net import now_ns
@@ -18,8 +17,6 @@ from redlatch.wire.engine.net import now_ns
 
 @dataclass(frozen=True, repr=False, eq=False)
 class AsyncDatabaseOptions(AsyncClientOptions):
-    """The options of a client of a database: those of a client, in part with other defaults."""
-
     database: Source
     _: KW_ONLY
     table: str | None = None
@@ -37,29 +34,26 @@ class AsyncDatabaseOptions(AsyncClientOptions):
 class AsyncClient(OnDatabase, aio.AsyncClient):
     """A lock client for asyncio whose only master is a database.
 
-    Its plain, fenced and re-entrant locks, multi-locks and batches are those of `redlatch.AsyncClient`. Fair locks,
-    semaphores, rate limits, read-write locks, conditions and latches need a server of Redis.
+    Its plain, fenced and re-entrant locks, multi-locks and batches are those of `redlatch.AsyncClient`. Other kinds of
+    locks need a server of Redis.
 
     Args:
         database: a URL of SQLAlchemy for PostgreSQL, MySQL, MariaDB or SQLite, or an Engine or AsyncEngine. The client
             opens one connection of its own, in AUTOCOMMIT.
-        table: the table of locks, perhaps as "schema.table". Default "redlatch_lock". `create_table` makes it.
-        mode: "table" keeps each lock in a row. "session" uses the locks that the database gives to a connection
-            (advisory locks, GET_LOCK): they need no table, and the database frees them when the connection breaks.
-            Default "table".
+        table: the table of locks, perhaps as "schema.table"; `create_table` makes it. Default "redlatch_lock".
+        mode: "table" keeps each lock in a row. "session" uses the database's advisory locks or GET_LOCK, which need no
+            table, and are freed when the connection breaks. Default "table".
         dialect: "redlatch", or "shedlock" for the table of ShedLock, whose clients need `usingDbTime`. Default
             "redlatch".
-        ttl: how long a lock lives unless it is extended, in seconds, by the database's clock. Default 10.
-        timeout: how long a lock waits that has no timeout of its own, in seconds. Default: no limit.
-        patience: how long an acquire keeps trying while the database does not answer, within its timeout, in seconds.
-            Then it raises `QuorumUnavailable`. Default 0: it raises at once.
-        retry: the pauses between attempts where the database does not notify waiters. One waiter of a process asks for
-            all. Default `Retry(0.01, 0.25)`.
+        ttl: seconds that a lock lives unless it is extended, by the database's clock. Default 10.
+        timeout: seconds that a lock waits that has no timeout of its own. Default: no limit.
+        patience: seconds, within its timeout, that an acquire keeps trying while the database does not answer. Then it
+            raises `QuorumUnavailable`. Default 0.
+        retry: the pauses between attempts where the database does not notify waiters. Default `Retry(0.01, 0.25)`.
         wakeups: "auto" wakes waiters by LISTEN and NOTIFY of PostgreSQL. "poll" tries again after the pauses of
             `retry`. Default "auto".
-        owner: the name of the holder in the table: at most 64 bytes that can be printed. None takes the host and the
-            process, as "host:pid".
-        attempt_timeout: how long one attempt waits for the database's answer, in seconds. Default 2.
+        owner: the name of the holder in the table: at most 64 bytes that can be printed. Default "host:pid".
+        attempt_timeout: seconds that one attempt waits for the database's answer. Default 2.
         prefix, drift_factor, wait_release, on_lost, handoff, max_waiters, refuse_late, heartbeat: as for
             `redlatch.AsyncClient`.
 

@@ -28,7 +28,7 @@ logger = logging.getLogger("redlatch")
 
 Result = TypeVar("Result")
 
-# A watched key stays if its holder dies without a notice. Above this number all waiters ask again.
+# A key stays watched if its holder dies without a notice. Above this number all waiters ask again.
 MOST_WATCHED = 65_536
 
 _RANDOM = random.Random()
@@ -39,18 +39,16 @@ TRIES, FIRST_PAUSE = 6, 0.005
 
 LONGEST_TRIES_NS = SECOND
 
-# A busy row, or file of SQLite, counts as held for this time when a waiter asks.
+# A busy row, or a busy file of SQLite, counts as held for this time when a waiter asks.
 BUSY_MS = 50
 
-# A file that was found locked counts as locked for this time, for commands that came meanwhile.
+# After a file was found locked, commands that came meanwhile find it locked for this time.
 STAYS_BUSY_NS = 5 * MILLISECOND
 
 OK, NOTHING = b"+OK\r\n", b"_\r\n"
 
 
 class Store(Protocol):
-    """A place for locks; `Rows` describes its methods."""
-
     def acquire(self, key: bytes, token: bytes, ttl_ms: int) -> bool: ...
 
     def acquire_fenced(self, key: bytes, token: bytes, ttl_ms: int, first: int, last: int) -> int: ...
@@ -68,7 +66,7 @@ class Store(Protocol):
     def holder(self, key: bytes) -> tuple[int, int, bytes] | None: ...
 
     def tick(self) -> None:
-        """Do due work; called about once a `pause` (in seconds) while a lock is held."""
+        """Do due work; called about each `pause` seconds while a lock is held."""
 
     @property
     def pause(self) -> float: ...
@@ -78,13 +76,7 @@ class Store(Protocol):
 
 
 class Translator:
-    """The backend of a bridge to a database (see `redlatch.wire.bridge.bridge`).
-
-    Args:
-        notices: None if the database sends none.
-        doubt: why locks of the former connection may be gone, or "".
-        file: the file that the connection has open; None for a server.
-    """
+    """The backend of a bridge to a database; `doubt` says why locks of the former connection may be gone, or is ""."""
 
     def __init__(
         self,
@@ -176,7 +168,6 @@ class Translator:
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
-        """End the connection after an error, which says if locks end with it."""
         voids = self._store.ends_with_connection
         try:
             yield
@@ -266,7 +257,7 @@ class Translator:
 
     def _look(self, key: bytes) -> bytes:
         if self._noted and self.notices is not None:
-            # Watch before the question, so that no release after its answer is missed.
+            # Watch before the question, so that no release is missed.
             if len(self._watched) >= MOST_WATCHED:
                 self._watched.clear()
                 self._too_many = True
@@ -299,7 +290,6 @@ class Translator:
         return self._ask(call)
 
     def _ask(self, call: Callable[[], Result]) -> Result:
-        """Return the result of a call. Just after a locked file was found, later commands do not wait for it."""
         try:
             return call()
         except DBAPIError as error:

@@ -16,12 +16,11 @@ from redlatch.sql.forks import was_inherited
 from redlatch.sql.settings import SHEDLOCK, Settings
 from redlatch.wire.bridge.bridge import BackendLost
 
-# Time for which a statement waits for a locked row.
 LOCK_WAIT_MS = 50
 
 ROUNDS = 3
 
-# A table or a column does not exist: SQLSTATEs of PostgreSQL; numbers of MySQL and MariaDB; a result code of SQLite.
+# SQLSTATEs of PostgreSQL; numbers of MySQL and MariaDB; a result code of SQLite.
 NO_TABLE, NO_COLUMN = {"42P01", "3F000", 1146}, {"42703", 1054}
 SQLITE_ERROR = 1
 
@@ -29,7 +28,7 @@ SQLITE_ERROR = 1
 def prepare(raw: sa.Connection, family: str, settings: Settings, pooled: bool) -> None:
     """Set a short wait for locked rows, and on MySQL the zone UTC, where no hour repeats.
 
-    Behind a pooler nothing is set, because it would stay set for other clients.
+    Settings behind a pooler would stay for its other clients, so there it sets nothing.
     """
     if pooled:
         raw_connection: Any = raw.connection.driver_connection
@@ -52,18 +51,16 @@ _READ_ONLY = {"postgresql": "SELECT pg_is_in_recovery()", "mysql": "SELECT @@glo
 
 
 def refuse_replica(raw: sa.Connection, database: Database) -> None:
-    """Refuse a read-only server for now: a fail-over may be under way."""
     question = _READ_ONLY.get(database.family)
     if question is not None and raw.execute(sa.text(question)).scalar():
-        # Not a MasterRefused, which would refuse the client for good.
+        # A fail-over may be under way. A MasterRefused would refuse the client for good.
         raise BackendLost(f"{database.address} is a standby that takes no writes; name the primary")
 
 
 def why_shared(connection: OwnConnection) -> str:
-    """Return why a connection to PostgreSQL may have another backend for each transaction; "" if it has its own.
+    """Return why a connection to PostgreSQL may have another backend for each transaction, or "".
 
-    A pooler sends a number of its own at the login, so one connection is enough. A pooler that keeps one backend for a
-    client until its end is not detected.
+    A pooler sends a number of its own at the login. One that keeps the backend until the client's end is not detected.
     """
     told = connection.run(lambda raw: _told_pid(raw.connection.driver_connection))
     if told is None:
@@ -75,7 +72,6 @@ def why_shared(connection: OwnConnection) -> str:
 
 
 def _told_pid(raw: Any) -> int | None:
-    """Return the number of the backend that the driver got at the login, if it shows it."""
     if hasattr(raw, "get_server_pid"):
         return int(raw.get_server_pid())
     pid = getattr(getattr(raw, "info", None), "backend_pid", None)
@@ -83,12 +79,12 @@ def _told_pid(raw: Any) -> int | None:
 
 
 def refuse_statement_pooling(connection: OwnConnection, database: Database) -> None:
-    """Refuse a pooler that gives each statement to any backend. It closes a connection that begins a transaction."""
+    """Refuse a pooler that gives each statement to any backend: it closes a connection that begins a transaction."""
     try:
         connection.run(lambda raw: raw.exec_driver_sql("BEGIN"))
         connection.run(lambda raw: raw.exec_driver_sql("COMMIT"))
     except DBAPIError as error:
-        # psycopg2 does not show the pooler's message before it closes the connection.
+        # With psycopg2 the pooler's message is lost when it closes the connection.
         unsaid = error.connection_invalidated and connection.run(lambda raw: raw.dialect.driver) == "psycopg2"
         if "statement pooling" not in text_of(error) and not unsaid:
             raise

@@ -1,27 +1,31 @@
-"""The common part of both database clients."""
-
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 from sqlalchemy import URL
 from sqlalchemy.engine import Engine
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.schema import CreateTable
 
-from redlatch.errors import ConfigurationError
+from redlatch.errors import ConfigurationError, QuorumUnavailable
 from redlatch.locks.batch import AnyLock
 from redlatch.locks.factory import BaseClient
 from redlatch.options import Wakeups, owner_name
 from redlatch.quorum.hold import Hold
 from redlatch.quorum.policy import Retry
+from redlatch.sql.connection import connect
 from redlatch.sql.database import Database
 from redlatch.sql.dialling import DatabaseDial
-from redlatch.sql.settings import SHEDLOCK, Settings
+from redlatch.sql.faults import code_of, text_of
+from redlatch.sql.settings import REDLATCH, SHEDLOCK, Settings
 from redlatch.sql.shedlock import NAME_LENGTH, is_shedlock_name
 from redlatch.votes.kinds import FAMILY, Declaration
+from redlatch.wire.bridge.bridge import BackendLost
 from redlatch.wire.dial.connect import Dialler
 from redlatch.wire.engine.net import now_ns
 
@@ -67,11 +71,10 @@ class OnDatabase(BaseClient):
         return partial(Dialler, connect=self._dial)
 
     def _closes(self, until_ns: int) -> Iterator[float]:
-        """Yield pauses until the thread of the connection has closed it, at most until then; only the first time."""
         if self._awaited:
             return
         self._awaited = True
-        # A child has only its parent's connection, and no thread that could close it.
+        # A forked child has only its parent's connection, and no thread to close it.
         while (
             self._dial.is_open() and now_ns() < until_ns and not self._driver.status.forked and not sys.is_finalizing()
         ):
@@ -107,3 +110,35 @@ def _hold_for_shedlock(
     key_of: Callable[[bytes, object], bytes], hold_of: type[Hold], prefix: bytes, name: Any, kind: Any
 ) -> Hold:
     return hold_of(name, key_of(prefix, name), kind)
+
+
+# SQLSTATEs of PostgreSQL for a table that another process makes at the same time.
+MADE = {"42P07", "42710", "23505"}
+
+
+def make_table(database: Database, settings: Settings) -> None:
+    if settings.table is None or settings.dialect != REDLATCH:
+        raise ConfigurationError("create_table: locks of a session have no table, and ShedLock documents its own")
+    # A driver for asyncio needs an event loop of its own; the calling thread may run one.
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            thread.submit(_make, database, settings).result()
+        except (BackendLost, DBAPIError) as error:
+            what = f"the table {settings.table.fullname} cannot be made in {database.address}: {text_of(error)}"
+            raise QuorumUnavailable(what) from error
+
+
+def _make(database: Database, settings: Settings) -> None:
+    connection = connect(database.engine)
+    try:
+        table = settings.table
+        assert table is not None
+        statement = CreateTable(table, if_not_exists=True)
+        try:
+            connection.run(lambda raw: raw.execute(statement))
+        except DBAPIError as error:
+            if code_of(error) not in MADE:
+                raise
+            connection.run(lambda raw: raw.execute(statement))
+    finally:
+        connection.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import select
 import selectors
 import socket
@@ -16,41 +17,39 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from redlatch.sql.descriptors import HANGUP, descriptor_of, give_up_at_fork, keep_alive
 from redlatch.sql.faults import text_of
 from redlatch.sql.files import REPLACED, DatabaseFile
-from redlatch.sql.forks import PAUSE, forked_since, forks_so_far, give_up_before_fork, no_fork
+from redlatch.sql.forks import PAUSE, forked_since, forks_so_far, give_up_at_fork, give_up_before_fork, no_fork
 from redlatch.sql.notices import AsyncpgNotices, Notices, notices_of
 from redlatch.wire.bridge.bridge import BackendLost
 from redlatch.wire.engine.net import now_ns
 
 Result = TypeVar("Result")
 
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+
+HANGUP: int = getattr(select, "POLLRDHUP", 0)
+
 CLOSED = "the database closed the connection"
 
-# Attempts in a row to connect while this process is being forked.
 CONNECTS = 10
 DISTURBED = "this process was forked again and again while it connected"
 
 
 class OwnConnection(Protocol):
-    """A connection in AUTOCOMMIT for the locks of one client.
-
-    Attributes:
-        file: the file of SQLite that it has open; None until that is known, and for a server.
-    """
+    """A connection in AUTOCOMMIT for the locks of one client, perhaps with an open `file` of SQLite."""
 
     file: DatabaseFile | None
 
     def prepare(self, call: Callable[[Connection], object]) -> None:
-        """Call a function with the SQLAlchemy connection, now and whenever the connection is reopened."""
+        """Call a function with the SQLAlchemy connection, now and after each reopening."""
 
     def run(self, call: Callable[[Connection], Result]) -> Result: ...
 
     def listen(self, channel: str) -> Notices | None: ...
 
     def wait(self, sock: socket.socket, seconds: float | None) -> None:
-        """Return when the socket is readable, a notice has come, or the time is over; raise BackendLost at its end."""
+        """Return if the socket is readable, a notice has come, or the time is over; raise BackendLost at its end."""
 
     def close(self) -> None: ...
 
@@ -74,7 +73,7 @@ class BlockingConnection:
             self._descriptor = descriptor_of(self._connection.connection.driver_connection)
             if not forked_since(forks):
                 return
-            # A child may have a copy of the descriptor. The close ends the session although the copy stays open.
+            # A child may have a copy of the descriptor. `close` ends the session anyway.
             self.close()
         raise BackendLost(DISTURBED)
 
@@ -108,13 +107,13 @@ class BlockingConnection:
         return poll
 
     def close(self) -> None:
-        # Forget the descriptor first: after the close its number may belong to another file.
+        # First forget the descriptor: after the close its number may belong to another file.
         self._descriptor = -1
         _close(self._connection)
 
 
 class FileConnection(BlockingConnection):
-    """A connection to a SQLite file with a driver for threads, which is closed before each fork (see `forks`)."""
+    """A connection to a SQLite file, which is closed before each fork (see `forks`)."""
 
     def __init__(self, engine: Engine) -> None:
         self.working = False
@@ -179,7 +178,7 @@ class LoopConnection:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._selector = selectors.DefaultSelector()
-        # A forked child must know the descriptors, which the loop of the application's policy may hide.
+        # Not the loop of the application's policy: a forked child must know all descriptors.
         self._loop = asyncio.SelectorEventLoop(self._selector)
         self._heard = asyncio.Event()
         self._ended = False
@@ -213,7 +212,7 @@ class LoopConnection:
         """Do nothing: the thread of an asyncio driver of SQLite may be inside a statement."""
 
     def _watch_for_end(self, descriptor: int) -> None:
-        """Notice the end of the connection, which a driver shows only at the next statement."""
+        """Notice the end of the connection, which a driver only shows at the next statement."""
         if hasattr(select, "epoll"):
             self._hangup = select.epoll()
             self._hangup.register(descriptor, select.EPOLLRDHUP)
@@ -285,7 +284,6 @@ async def _connected(engine: AsyncEngine) -> AsyncConnection:
 
 
 def _autocommitting(connection: Connection) -> Connection:
-    """Set the connection to AUTOCOMMIT. Some drivers send a statement for it, which may fail."""
     try:
         return connection.execution_options(isolation_level="AUTOCOMMIT")
     except BaseException:
@@ -301,8 +299,22 @@ def _close(connection: Connection) -> None:
         pass
 
 
+def descriptor_of(raw: Any) -> int:
+    source: Any = raw if hasattr(raw, "fileno") else getattr(raw, "_sock", None)
+    return -1 if source is None else int(source.fileno())
+
+
+def keep_alive(descriptor: int) -> None:
+    """Let the system notice a silent peer after about 25 seconds."""
+    with socket.socket(fileno=os.dup(descriptor)) as sock:
+        if sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in _KEEP_ALIVE.items():
+                if hasattr(socket, name):
+                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
 def connect(engine: Engine | AsyncEngine) -> OwnConnection:
-    """Open a connection, or raise BackendLost."""
     try:
         if isinstance(engine, AsyncEngine):
             return LoopConnection(engine)

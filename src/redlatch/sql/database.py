@@ -13,7 +13,7 @@ from sqlalchemy.pool import NullPool
 from redlatch.errors import ConfigurationError
 from redlatch.sql.files import refuse_private
 
-# Time limit of a driver's connect, in whole seconds, and the names of that argument.
+# Seconds for a driver's connect, and the names of its argument.
 CONNECT_SECONDS = 5
 _TIMEOUTS = {
     "psycopg": "connect_timeout",
@@ -25,28 +25,14 @@ _TIMEOUTS = {
     "aiomysql": "connect_timeout",
 }
 
-# No look-up of types, in a transaction, which some poolers refuse.
+# Some poolers refuse the transaction in which these drivers look up types.
 _PLAIN = {driver: {"use_native_hstore": False} for driver in ("psycopg", "psycopg2")}
 
 FAMILIES = ("postgresql", "mysql", "mariadb", "sqlite")
 
 
 class Database:
-    """A database that stores locks.
-
-    Args:
-        database: a URL of SQLAlchemy, or an engine. Its pool is not used: connections of locks are opened beside it.
-
-    Attributes:
-        engine: opens the connections.
-        family: "postgresql", "mysql" or "sqlite".
-        address: the URL for messages: without credentials, and only with options for hosts and sockets.
-        listed_as: the name in messages, instead of a place in a list of masters.
-        name, group, by_db: as those of `redlatch.masters.master.Master`.
-
-    Raises:
-        ConfigurationError: no such database is supported, its driver is missing, or the URL is malformed.
-    """
+    """A database as a master; its `address` has no credentials."""
 
     listed_as = "database"
     group = None
@@ -61,14 +47,13 @@ class Database:
         if backend == "sqlite":
             refuse_private(url)
         self.family = "mysql" if backend == "mariadb" else backend
-        # Several hosts, or the folder of a socket, are an option of the URL.
+        # Several hosts, or the folder of a socket, are an option.
         hosts = {name: value for name, value in url.query.items() if name in ("host", "unix_socket")}
         plain = sqlalchemy.URL.create(backend, host=url.host, port=url.port, database=url.database, query=hosts)
         self.address = self.name = plain.render_as_string()
 
 
 def _without_pool(engine: Engine) -> NullPool:
-    """Return a pool without room that connects as the engine does."""
     pool = engine.pool
     return NullPool(pool._creator, dialect=pool._dialect, _dispatch=pool.dispatch)
 
@@ -79,7 +64,7 @@ def _limits_of(url: sqlalchemy.URL, driver: str) -> dict[str, Any]:
 
 
 def _options_of(dialect: Dialect | type[Dialect]) -> dict[str, Any]:
-    """Return the options of our engine. SQLAlchemy must send no BEGIN on a new connection of PostgreSQL either."""
+    # SQLAlchemy must send no BEGIN on a new connection of PostgreSQL either.
     return {"isolation_level": "AUTOCOMMIT", **_PLAIN.get(dialect.driver, {})} if dialect.name == "postgresql" else {}
 
 

@@ -47,13 +47,7 @@ logger = logging.getLogger("redlatch")
 
 
 class DatabaseTraits(Traits):
-    """The state of a database connection, in the form that the drivers use.
-
-    Args:
-        identity: names the server and the history of its data, and the session if locks belong to it.
-        tracks: whether it notifies waiters of releases.
-        doubted_ns: locks granted before this time may be gone; 0 if no lock is in doubt.
-    """
+    """The state of a database connection; locks from before `doubted_ns` may be gone."""
 
     reports_itself = True
 
@@ -88,12 +82,6 @@ class DatabaseDial:
     def __call__(
         self, database: Any, timeout: float, tracking: bool, extension: HandshakeExtension | None
     ) -> Connection:
-        """Connect to the database, and start the bridge.
-
-        Raises:
-            OSError: the database cannot be reached.
-            MasterRefused: it is not fit for locks; the message says what to do.
-        """
         try:
             sock, backend = open_bridge(lambda: self._open_alone(database, tracking), max(timeout, LONGEST_DIAL))
         except BackendLost as lost:
@@ -109,7 +97,7 @@ class DatabaseDial:
         return Connection(sock, traits)
 
     def _open_alone(self, database: Database, tracking: bool) -> Translator:
-        """Open a connection, unless an earlier attempt hangs: they would pile up at a stopped server."""
+        # Attempts that hang would pile up at a stopped server.
         if not self._opening.acquire(blocking=False):
             raise BackendLost("the last attempt to connect has not ended yet")
         try:
@@ -157,7 +145,7 @@ class DatabaseDial:
 
     def _examine(self, database: Database, connection: OwnConnection, tracking: bool) -> Translator:
         family, settings, file = database.family, self._settings, self._file
-        # Look for a pooler first: what is set behind one stays set for other clients.
+        # First: settings behind a pooler stay for its other clients.
         shared = why_shared(connection) if family == "postgresql" else ""
         if shared:
             refuse_statement_pooling(connection, database)
@@ -178,7 +166,6 @@ class DatabaseDial:
         return Translator(connection, store, notices, self._history, life, doubt, file)
 
     def _listen(self, database: Database, connection: OwnConnection, shared: str) -> Notices | None:
-        """Listen to releases if the connection keeps its backend; otherwise log once why waiters poll."""
         notices = None if shared else connection.listen(self._settings.channel)
         if notices is None and not self._said_polling:
             self._said_polling = True

@@ -1,10 +1,10 @@
-"""Classification of errors: SQLSTATEs of PostgreSQL, numbers of MySQL and MariaDB, result codes of SQLite."""
+"""The classes of errors: SQLSTATEs of PostgreSQL, numbers of MySQL and MariaDB, result codes of SQLite."""
 
 from __future__ import annotations
 
 from sqlalchemy.exc import DBAPIError
 
-# Another transaction has locked a row, a table or a database, or there was a deadlock.
+# A row, a table or a database is locked, or there was a deadlock.
 BUSY = {"55P03", "40P01", "40001", 1205, 1213, 1020, 5, 6}
 
 # The server has become a standby, or shuts down.
@@ -12,9 +12,8 @@ ENDING = {"25006", "57P01", "57P02", "57P03", 1290, 1792, 1836, 1053}
 
 
 def text_of(error: BaseException) -> str:
-    """Return the message of a database or its driver, without the statement, its parameters and the row."""
     original = getattr(error, "orig", None) or error
-    # The details that PostgreSQL adds may have a whole row, and so the token of a holder.
+    # Not the statement, its parameters or PostgreSQL's details, which may have the token of a holder.
     primary = getattr(getattr(original, "diag", None), "message_primary", None)
     return " ".join(str(primary or original).split()) or type(original).__name__
 

@@ -22,10 +22,7 @@ _MASK, _BIRTH, _BIRTH_AT = "@I", "@qI", 80
 
 
 class DatabaseFile(NamedTuple):
-    """The file at a path: its number, and its time of birth in nanoseconds since 1970 (0 if unknown).
-
-    After it was closed and deleted, another file may get its number.
-    """
+    """The file at a path. Another file may get its inode later, so it has a time of birth (0 if unknown)."""
 
     path: str
     device: int
@@ -49,7 +46,7 @@ def _born_ns(path: str, found: os.stat_result) -> int:
     born: float | None = getattr(found, "st_birthtime", None)
     if born is not None:
         return int(born * 1e9)
-    # Python shows the time of birth on Linux from 3.15 on.
+    # Python shows it on Linux from 3.15 on.
     statx = getattr(ctypes.CDLL(None), "statx", None)
     answer = ctypes.create_string_buffer(_STATX_BYTES)
     if statx is None or statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, answer) != 0:
@@ -69,7 +66,7 @@ def path_of(raw: sa.Connection, address: str, table: sa.Table) -> str:
 
 
 def _schema_of(raw: sa.Connection, table: str, schemas: list[str]) -> str:
-    """Return the schema in which SQLite finds an unqualified table: temporary tables hide those of files."""
+    # Temporary tables hide those of files.
     if len(schemas) == 1:
         return schemas[0]
     quote = raw.dialect.identifier_preparer.quote_identifier
@@ -80,7 +77,7 @@ def _schema_of(raw: sa.Connection, table: str, schemas: list[str]) -> str:
 
 
 def named_path(url: sa.URL, found: str) -> str:
-    """Return the path in a URL, without resolving links, if it leads to the file `found`."""
+    """Return the path in a URL, without resolving links, if it leads to `found`."""
     name = os.path.abspath(_name_of(url)[0])
     return name if os.path.exists(name) and os.path.samefile(name, found) else found
 

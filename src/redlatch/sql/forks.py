@@ -1,7 +1,7 @@
-"""Forks of this process: detect one under way, and close SQLite files before it.
+"""Forks of this process: detect one under way, close SQLite files before it, and give up descriptors after it.
 
-SQLite keeps its locks of a file in the memory of the process. A child that was forked while the file was open acts as
-if it had its parent's locks. So connections to files are closed before a fork, and reopened at their next use. Source:
+SQLite keeps its locks of a file in the memory of the process, so a child that is forked while the file is open acts as
+if it had its parent's locks. Connections to files are closed before a fork, and reopened at their next use. Source:
 https://www.sqlite.org/howtocorrupt.html, section 2.6.
 """
 
@@ -19,16 +19,44 @@ from redlatch.sql.files import DatabaseFile
 from redlatch.votes.units import SECOND
 from redlatch.wire.engine.net import now_ns
 
-# A fork waits for statements at most for this time.
+
+class HasDescriptors(Protocol):
+    def descriptors(self) -> list[int]: ...
+
+
+_owners: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def give_up_at_fork(owner: HasDescriptors) -> None:
+    """Replace an object's descriptors by /dev/null in every forked child.
+
+    Otherwise the child would keep the session and its locks alive, or a finalizer in it could end the session.
+    """
+    _owners.add(owner)
+
+
+def _give_up_all() -> None:
+    there = [descriptor for owner in list(_owners) for descriptor in owner.descriptors()]
+    if there:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for descriptor in there:
+            # Do not close it: a finalizer would close the next file with this number.
+            os.dup2(nothing, descriptor, inheritable=False)
+        os.close(nothing)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_give_up_all)
+
+
 WAIT_NS = SECOND
 
 PAUSE = 0.0005
 
-# The fork of each thread counts as under way until then, even if an interrupt has left its entry.
+# By thread: until when its fork counts as under way, even if an interrupt has left the entry.
 _forking: dict[int, int] = {}
 
 _on_files: weakref.WeakSet[Any] = weakref.WeakSet()
-# Device and inode of the files that were open in a parent at a fork.
 _inherited: set[tuple[int, int]] = set()
 
 
@@ -62,9 +90,9 @@ def forked_since(forks: int) -> bool:
 
 @contextmanager
 def no_fork(connection: Any) -> Iterator[None]:
-    """Make each fork wait for the end of this context, in which `connection.working` is True."""
+    """Make each fork wait for the end of this context."""
     while True:
-        # The mark comes before the look, and a fork looks for marks after it began: one of the two sees the other.
+        # Mark first, then look. A fork begins first, then looks for marks, so one of the two sees the other.
         connection.working = True
         if not _is_forking():
             break

@@ -22,13 +22,12 @@ from redlatch.wire.engine.net import now_ns
 
 logger = logging.getLogger("redlatch")
 
-# Interval of readings while the database is used.
 READ_EVERY_NS = SECOND
 
-# Relative error of the database's clock, as the default of `drift_factor`.
+# Relative error of the database's clock: the default of `drift_factor`.
 DRIFT = 0.01
 
-# MySQL reports its uptime in whole seconds, so its computed start varies by this.
+# MySQL reports its uptime in whole seconds.
 SAME_START = 1.2
 
 # The timeline changes with each promotion of a standby.
@@ -49,14 +48,9 @@ _CLOCK_OF_MYSQL = sa.text("SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_T
 
 
 class Life(NamedTuple):
-    """One life of a server: from a start to the next one.
+    """One life of a server: from a start to the next one, in seconds by its clock (0.0 if unknown).
 
-    Args:
-        identity: names the server and the history of its data.
-        started: in seconds by the server's clock; 0.0 if unknown.
-        spread: how far `started` may differ within one life, in seconds.
-        connections: the number of connections since the start; 0 if unknown.
-        another: the text for a former connection with another identity.
+    `identity` names the server and the history of its data. `started` may differ by `spread` within one life.
     """
 
     identity: str
@@ -82,7 +76,7 @@ def life_of(raw: sa.Connection, database: Database) -> Life:
 
 
 def life_of_file(file: DatabaseFile) -> Life:
-    """Return the life of a file of SQLite; unique to this connection if the file has no time of birth."""
+    # Without a time of birth, the life is this connection's only.
     born = file.born_ns or f"opened {now_ns()}"
     return Life(f"{file.path}:{file.device}:{file.inode}:{born}", 0.0, another=REPLACED)
 
@@ -101,11 +95,7 @@ def _answer(raw: sa.Connection, question: str) -> list[Any]:
 
 
 class History:
-    """One client's memory of its database, from one connection to the next.
-
-    Attributes:
-        held_ns: until when locks may be held, including those of earlier connections.
-    """
+    """One client's memory of its database. Locks, even of earlier connections, may be held until `held_ns`."""
 
     def __init__(self, address: str, by_session: bool) -> None:
         self._address = address
@@ -116,7 +106,7 @@ class History:
         self._offset = Offset(DRIFT)
 
     def doubt_about(self, life: Life) -> str:
-        """Return why locks of the former connection may be gone on this one, or ""."""
+        """Return why locks of the former connection may be gone, or ""."""
         former = self._life
         if former is None:
             return ""
@@ -142,7 +132,7 @@ class History:
         return now_ns() - self._offset.at_ns >= READ_EVERY_NS
 
     def read_clock(self, raw: sa.Connection) -> str:
-        """Read the clock of the database. Return why its locks may have expired early, or ""."""
+        """Return why locks may have expired early, or ""."""
         sent_ns = now_ns()
         server_us = clock_us(raw)
         jump_ns = self._offset.note(sent_ns, now_ns(), server_us)

@@ -1,4 +1,4 @@
-"""Releases that found their row locked for too long: the bridge repeats them, so that no row stays for its ttl."""
+"""Releases that found their row locked for too long. The bridge repeats them, so that no row stays for its ttl."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from redlatch.sql.faults import is_busy
 from redlatch.votes.units import SECOND
 from redlatch.wire.engine.net import now_ns
 
-# Seconds between tries of late releases.
 LATE_PAUSE = 0.2
 
-# The pause is at least this multiple of the last try's time, since a try delays other commands.
+# The pause is at least this multiple of the last try's time: a try delays other commands.
 LATE_SHARE = 9
 
 Claim = tuple[bytes, bytes]
 
 
 class LateReleases:
-    """The late releases of one connection. A caller whose release was late has got an error, and may call again."""
+    """The late releases of one connection. Their callers have got an error, and may call again."""
 
     def __init__(self, release: Callable[[bytes, bytes], bool]) -> None:
         self._release = release
@@ -41,7 +40,6 @@ class LateReleases:
         return self._done.pop((key, token), None) is not None
 
     def retry(self) -> None:
-        """Try due releases, up to the first one whose row is still locked; do nothing just after the last try."""
         began_ns = now_ns()
         if not (self._due or self._done) or began_ns < self._next_ns:
             return
@@ -56,7 +54,7 @@ class LateReleases:
     def _retry(self, began_ns: int) -> None:
         self._done = {claim: until_ns for claim, until_ns in self._done.items() if began_ns < until_ns}
         for claim, until_ns in list(self._due.items()):
-            # Try it last the next time: each row may have another lock.
+            # Try it last the next time: other rows may be free.
             del self._due[claim]
             if began_ns >= until_ns:
                 continue

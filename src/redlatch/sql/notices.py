@@ -1,4 +1,4 @@
-"""Notices of other processes, by LISTEN and NOTIFY of PostgreSQL, with the drivers that receive them while idle."""
+"""Notices of other processes, by LISTEN and NOTIFY of PostgreSQL, with drivers that receive them while idle."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from redlatch.wire.bridge.bridge import BackendLost
 class Notices(Protocol):
     def fileno(self) -> int: ...
 
-    def read(self) -> None:
-        """Read from the connection, or raise BackendLost."""
+    def read(self) -> None: ...
 
     def take(self) -> list[str]: ...
 
@@ -31,7 +30,7 @@ class _OfConnection:
 class PsycopgNotices(_OfConnection):
     def __init__(self, raw: Any) -> None:
         super().__init__(raw)
-        # psycopg calls this for notices that come while statements run.
+        # For notices that come while statements run.
         raw.add_notify_handler(self._hear)
 
     def _hear(self, notice: Any) -> None:
@@ -52,7 +51,7 @@ class PsycopgNotices(_OfConnection):
                 self._heard.append(notice.extra.decode())
 
     def take(self) -> list[str]:
-        # A notice may have come behind the answer to a statement. Then the descriptor is not readable any more.
+        # A notice may come with the answer to a statement. Then the descriptor does not become readable.
         self._collect()
         heard, self._heard = self._heard, []
         return heard
@@ -66,7 +65,6 @@ class Psycopg2Notices(_OfConnection):
             raise BackendLost(" ".join(str(error).split())) from error
 
     def take(self) -> list[str]:
-        # A notice may have come behind the answer to a statement. Then the descriptor is not readable any more.
         self.read()
         notices = self._connection.notifies
         heard = [notice.payload for notice in notices if notice.pid != self._connection.info.backend_pid]

@@ -1,7 +1,6 @@
 """Locks as rows of a table: the statement for each command.
 
-Each statement is a transaction of its own (AUTOCOMMIT), reads the server's clock when it is evaluated, and compares the
-token.
+Each statement is a transaction (AUTOCOMMIT), reads the server's clock when it is evaluated, and compares the token.
 """
 
 from __future__ import annotations
@@ -18,8 +17,6 @@ from redlatch.votes.label import NO_TOKEN, ONE_LINE, label_of
 
 
 class Rows:
-    """The locks of a table on PostgreSQL or SQLite. PostgreSQL announces releases on `channel`."""
-
     ends_with_connection = False
     pause = 1.0
 
@@ -47,7 +44,6 @@ class Rows:
         self._acquire_fenced = self._acquiring({fence: bindparam("last")}, {fence: self._number()}, fence)
 
     def _number(self) -> Any:
-        """Return the new fence: the last proposed one, or a number above all earlier ones."""
         return larger(self._layout.fence + 1, bindparam("first")) + bindparam("extra")
 
     def _taken(self) -> dict[Any, Any]:
@@ -55,7 +51,6 @@ class Rows:
         return {layout.token: bindparam("holder"), layout.until: layout.later, **layout.taken}
 
     def _acquiring(self, new: dict[Any, Any], old: dict[Any, Any], answer: Any) -> Any:
-        """Return the statement that takes a row, with further values for a new row and for an old one."""
         layout = self._layout
         dialect = self._connection.run(lambda connection: connection.dialect.name)
         insert = (sqlite if dialect == "sqlite" else postgresql).insert(layout.table)
@@ -81,11 +76,7 @@ class Rows:
         return self._scalar(self._acquire, key, token, ttl_us=1000 * ttl_ms) is not None
 
     def acquire_fenced(self, key: bytes, token: bytes, ttl_ms: int, first: int, last: int) -> int:
-        """Take a free row, with the fences from `first` to `last`.
-
-        Returns:
-            `first` if no fence was as high; otherwise minus the highest fence; 0 if the row is not free.
-        """
+        """Return `first` if no fence was as high; otherwise minus the highest fence; 0 if the row is not free."""
         numbers = {"ttl_us": 1000 * ttl_ms, "first": first, "last": last, "extra": last - first}
         stored = self._scalar(self._acquire_fenced, key, token, **numbers)
         if stored is None:
@@ -93,11 +84,10 @@ class Rows:
         return first if stored == last else -int(stored)
 
     def confirm(self, key: bytes, token: bytes, first: int, last: int) -> bool:
-        """Give the holder the fences from `first` to `last`, if no fence was as high."""
+        # Only if no fence was as high.
         return self._changes(self._confirm, key, token, first=first, last=last)
 
     def extend(self, key: bytes, token: bytes, ttl_ms: int) -> bool:
-        """Let the holder have the row for at least this time."""
         return self._changes(self._extend, key, token, ttl_us=1000 * ttl_ms)
 
     def release(self, key: bytes, token: bytes) -> bool:
@@ -107,12 +97,11 @@ class Rows:
         return self._scalar(self._owned, key, token) is not None
 
     def left_ms(self, key: bytes) -> int | None:
-        """Return how long the row is held, in milliseconds rounded up; None if it is free."""
         left = self._scalar(self._left, key)
         return None if left is None or left <= 0 else -(-int(left) // 1000)
 
     def holder(self, key: bytes) -> tuple[int, int, bytes] | None:
-        """Return how long the row is held, in milliseconds, its fence, and a token with the label of its owner."""
+        # The token is a label of the owner.
         values = self._values(key, None, {})
         row = self._connection.run(lambda connection: connection.execute(self._holder, values).first())
         if row is None or row[0] <= 0:
@@ -150,10 +139,7 @@ class Rows:
 
 
 class MySQLRows(Rows):
-    """The locks of a table on MySQL or MariaDB.
-
-    An INSERT takes locks that can cause deadlocks, so it runs only for names without a row.
-    """
+    # An INSERT takes locks that can cause deadlocks, so it runs only for names without a row.
 
     _exists: Any
     _fence_of: Any
@@ -189,7 +175,7 @@ class MySQLRows(Rows):
     def _take(self, update: Any, key: bytes, token: bytes, **numbers: int) -> bool:
         if self._changes(update, key, token, **numbers):
             return True
-        # The row is checked each time: an operator may have deleted it.
+        # Check the row each time: an operator may have deleted it.
         if self._scalar(self._exists, key) is not None or not self._changes(self._insert, key, b""):
             return False
         return self._changes(update, key, token, **numbers)

@@ -1,7 +1,6 @@
 """Locks that belong to a connection: advisory locks of PostgreSQL, GET_LOCK of MySQL and MariaDB.
 
-The database frees them when the connection breaks. The client enforces the ttl: it frees a lock that was not extended
-in time.
+The database frees them when the connection breaks. The client frees a lock that was not extended within its ttl.
 """
 
 from __future__ import annotations
@@ -16,10 +15,9 @@ from redlatch.votes.units import MILLISECOND
 from redlatch.wire.bridge.bridge import BackendLost
 from redlatch.wire.engine.net import now_ns
 
-# Seconds between checks of the connection while a lock is held.
 LOOK_EVERY = 0.5
 
-# The remaining time of a lock is unknown, so a waiter asks again after this time.
+# The remaining time of a lock is unknown, so waiters ask again.
 ASK_AGAIN_MS = 1000
 
 # MySQL allows names of 64 characters.
@@ -64,7 +62,7 @@ class Session:
 
     def acquire(self, key: bytes, token: bytes, ttl_ms: int) -> bool:
         self.expire()
-        # A database would give the lock to its own connection again.
+        # A database gives a lock to its own connection again.
         if key in self._held or not self._lock(key):
             return False
         self._held[key] = token, now_ns() + ttl_ms * MILLISECOND
@@ -92,7 +90,7 @@ class Session:
         return had
 
     def owned(self, key: bytes, token: bytes) -> bool:
-        """Return True if this holder has the lock. The query also checks the connection."""
+        # The question also checks the connection.
         self.expire()
         return self._held.get(key, (b"", 0))[0] == token and self._stands()
 
@@ -101,12 +99,10 @@ class Session:
         return ASK_AGAIN_MS if key in self._held or self._is_locked(key) else None
 
     def holder(self, key: bytes) -> tuple[int, int, bytes] | None:
-        """The database only knows that the lock is held."""
         left = self.left_ms(key)
         return None if left is None else (left, 0, b"")
 
     def tick(self) -> None:
-        """Free expired locks. While others are held, check the connection."""
         self.expire()
         if self._held:
             self._stands()
@@ -119,8 +115,6 @@ class Session:
 
 
 class PostgresSession(Session):
-    """Advisory locks of PostgreSQL. Releases are announced on `channel`."""
-
     _number = "SELECT pg_backend_pid()"
 
     def __init__(self, connection: OwnConnection, channel: str | None) -> None:

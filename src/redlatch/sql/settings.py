@@ -1,4 +1,4 @@
-"""The settings of a client of a database: its table, its mode and its dialect, checked once."""
+"""The settings of a client of a database, checked once."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ DIALECTS = REDLATCH, SHEDLOCK = "redlatch", "shedlock"
 
 @dataclass(frozen=True)
 class Settings:
-    """The place of a client's locks in its database. In the mode "session" there is no table."""
-
     table: sa.Table | None
     dialect: str
     owner: str
@@ -30,7 +28,7 @@ class Settings:
     def channel(self) -> str:
         if self.table is None:
             return "redlatch"
-        # PostgreSQL cuts names to 63 bytes, and refuses a longer one in pg_notify.
+        # pg_notify refuses a name of more than 63 bytes.
         return f"redlatch_{self.table.name}".encode()[:63].decode(errors="ignore")
 
     @property

@@ -1,7 +1,6 @@
 """Locks in the table of ShedLock (https://github.com/lukas-krecan/ShedLock), so that both can share jobs.
 
-Its clients must use the database's clock (`usingDbTime`). `locked_by` has our token, which is unique to the holder. The
-table has no fence.
+Its clients must use the database's clock (`usingDbTime`). `locked_by` has our token. The table has no fence.
 """
 
 from __future__ import annotations
@@ -39,17 +38,15 @@ def shedlock_table(table: str = DEFAULT_SHEDLOCK_TABLE) -> sa.Table:
     )
 
 
-# The server's clock in UTC, as ShedLock's `usingDbTime` reads it.
 utc_now = expression(sa.DateTime(), postgresql="timezone('utc', clock_timestamp())", mysql="UTC_TIMESTAMP(3)")
 
-# The same, some microseconds later. UTC_TIMESTAMP(3) cuts off up to 1 ms, which must not make the lock shorter.
+# UTC_TIMESTAMP(3) cuts off up to 1 ms, which must not make the lock shorter.
 utc_in = expression(
     sa.DateTime(),
     postgresql="timezone('utc', clock_timestamp()) + {} * interval '1 microsecond'",
     mysql="TIMESTAMPADD(MICROSECOND, {} + 1000, UTC_TIMESTAMP(3))",
 )
 
-# Microseconds for which a lock is held, from the column `lock_until`.
 left_us = expression(
     sa.BigInteger(),
     postgresql="CAST(extract(epoch FROM {} - timezone('utc', clock_timestamp())) * 1000000 AS bigint)",

@@ -15,7 +15,6 @@ from redlatch.votes.key import MAX_BYTES
 
 DEFAULT_TABLE = "redlatch_lock"
 
-# A token of ours has 32 bytes.
 TOKEN_BYTES = 64
 OWNER_LENGTH = 255
 
@@ -30,7 +29,7 @@ def lock_table(name: str = DEFAULT_TABLE, schema: str | None = None, metadata: s
     """
 
     def binary(length: int) -> Any:
-        # Bytes are compared exactly. A collation might treat two names as equal.
+        # A collation might treat two names as equal.
         return sa.LargeBinary(length).with_variant(mysql.VARBINARY(length), "mysql", "mariadb")
 
     big: Any = sa.BigInteger()
@@ -50,11 +49,6 @@ def lock_table(name: str = DEFAULT_TABLE, schema: str | None = None, metadata: s
 
 
 def named_table(table: str) -> sa.Table:
-    """Return the table of locks with a name, perhaps as "schema.table".
-
-    Raises:
-        TypeError, ConfigurationError: the name is malformed.
-    """
     if not isinstance(table, str):
         raise TypeError(f"table: a name as str is needed, not {type(table).__name__}")
     schema, _, name = table.rpartition(".")
@@ -64,7 +58,7 @@ def named_table(table: str) -> sa.Table:
 
 
 def expression(result: Any, **texts: str) -> type[FunctionElement[Any]]:
-    """Make an SQL function from its text for each family of databases; {} stands for its arguments."""
+    """Make an SQL function from its text for each family; {} stands for its arguments."""
 
     class Expression(FunctionElement[Any]):
         type = result
@@ -78,8 +72,8 @@ def expression(result: Any, **texts: str) -> type[FunctionElement[Any]]:
     return Expression
 
 
-# The server's clock when the expression is evaluated, in microseconds since 1970. CURRENT_TIMESTAMP is the start of the
-# transaction or of the statement, which may wait for a row after that.
+# Microseconds since 1970 when the expression is evaluated. CURRENT_TIMESTAMP is the start of the transaction or
+# statement, which may wait for a row after that.
 now_us = expression(
     sa.BigInteger(),
     postgresql="CAST(floor(extract(epoch FROM clock_timestamp()) * 1000000) AS bigint)",
@@ -92,19 +86,14 @@ larger = expression(sa.BigInteger(), postgresql="greatest({})", mysql="greatest(
 
 
 class Layout(NamedTuple):
-    """The columns of a table of locks.
+    """The columns of a table of locks, and expressions for them.
 
     Args:
-        name: the column of the lock's name, which is unique.
-        until: the column of the time until which the lock is held.
-        fence: the column of the highest fence; None if there are no fences.
         now: the server's clock, in the type of `until`.
-        later: the same after the parameter `ttl_us`, in microseconds.
-        left_us: microseconds for which the lock is held.
+        later: the same after the parameter `ttl_us`.
         free: the value of `until` after a release.
-        taken: the values of further columns for each new holder; `empty` is for a row of MySQL without one.
-        as_text: whether names and tokens are text.
-        told: the fence, when the holder took the row in microseconds since 1970, and its owner; or empty.
+        taken: further values for a new holder; `empty` is for a row of MySQL without a holder.
+        told: the fence, the microseconds since 1970 when the holder took the row, and its owner; or empty.
     """
 
     table: sa.Table

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from ..lazy import attributes as _attributes
 
 if TYPE_CHECKING:
-    from redlatch.testing.cleaning import clear
-    from redlatch.testing.embedded import Masters, find_server, masters
+    from redlatch.testing.embedded import Masters, clear, find_server, masters
     from redlatch.testing.groups import Sentinels, sentinels
     from redlatch.testing.memory.aio import AsyncMemoryClient
     from redlatch.testing.memory.control import Held
@@ -33,13 +32,12 @@ __all__ = [
 
 
 _HOMES = {
-    **dict.fromkeys(["Masters", "find_server", "masters"], ".embedded"),
+    **dict.fromkeys(["Masters", "clear", "find_server", "masters"], ".embedded"),
     **dict.fromkeys(["Sentinels", "sentinels"], ".groups"),
     "AsyncMemoryClient": ".memory.aio",
     "Held": ".memory.control",
     "MemoryClient": ".memory.threads",
     "MemoryMasters": ".memory.masters",
-    "clear": ".cleaning",
 }
 
 # A type checker would accept every name if it saw this function.

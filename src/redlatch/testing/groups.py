@@ -1,10 +1,4 @@
-"""Groups of a master and its replicas that Sentinel watches, on this machine, for tests of fail-over.
-
-::
-
-    with redlatch.testing.sentinels(groups=3) as urls:
-        client = redlatch.Client(urls)
-"""
+"""Groups of a master and its replicas that Sentinel watches, on this machine, for tests of fail-over."""
 
 from __future__ import annotations
 
@@ -25,10 +19,9 @@ __all__ = ["Sentinels", "sentinels"]
 
 LOOK_SECONDS = 0.01
 
-# Seconds for an answer: a server may be paused.
 ANSWER_TIMEOUT = 1.0
 
-# Seconds for a fail-over to begin, or to end. Sentinel repeats one that failed.
+# Seconds for a fail-over to begin, or to end. Sentinel repeats a failed one.
 FAILOVER_TIMEOUT = 60.0
 
 
@@ -44,21 +37,17 @@ def sentinels(
     failover_timeout: float = 2.0,
     startup_timeout: float = 30.0,
 ) -> Sentinels:
-    """Describe groups of servers and their sentinels; entering it as a context manager starts them.
+    """Return a context manager that starts groups of servers and their sentinels, and yields one URL for each group.
 
     Args:
         groups: the number of groups. Default 1.
         replicas: the number of replicas in each group. Default 1.
         sentinels: the number of sentinels, each of which watches all groups. Default 3.
         server: the server program. Default None: the result of `find_server`.
-        config: further directives of the masters and replicas, as for `masters`.
-        sentinel_config: the same for the sentinels.
+        config, sentinel_config: further directives of the servers and of the sentinels, as for `masters`.
         down_after: seconds without an answer until a sentinel considers a server down. Default 0.5.
         failover_timeout: Sentinel's failover-timeout, in seconds. Default 2.
         startup_timeout: seconds within which all replicas and sentinels must be ready. Default 30.
-
-    Returns:
-        A context manager that yields one URL for each group; its methods act on the current master of a group.
 
     Raises:
         ConfigurationError: an argument is invalid, or no server program was found.
@@ -77,10 +66,8 @@ def sentinels(
 class Sentinels:
     """Groups of servers and their sentinels, made by `sentinels`. They run from ``__enter__`` to ``__exit__``.
 
-    A method that takes a group counts from 0.
-
     Attributes:
-        servers: the fleet of the masters and replicas, group by group. The first of each group starts as its master.
+        servers: the masters and replicas, group by group. The first server of each group starts as its master.
         sentinels: the fleet of the sentinels.
     """
 
@@ -122,7 +109,7 @@ class Sentinels:
         return list(range(group * size, group * size + size))
 
     def master(self, group: int) -> int:
-        """Return the index in `servers` of the server that most sentinels name as the master of a group."""
+        """Return the index in `servers` of the master that most sentinels name."""
         named: Counter[str] = Counter()
         for url in self.sentinels.urls:
             with contextlib.suppress(redis.RedisError), connected(url) as sentinel:
@@ -135,13 +122,13 @@ class Sentinels:
         return addresses.index(named.most_common(1)[0][0])
 
     def kill(self, group: int) -> int:
-        """Kill the master of a group (SIGKILL), wait until it is gone, and return its index in `servers`."""
+        """Kill the master of a group (SIGKILL), and return its index in `servers`."""
         index = self.master(group)
         self.servers.kill(index)
         return index
 
     def pause(self, group: int) -> int:
-        """Pause the master of a group (SIGSTOP), and return its index in `servers`. Its connections stay open."""
+        """Pause the master of a group (SIGSTOP), and return its index in `servers`."""
         index = self.master(group)
         self.servers.pause(index)
         return index
@@ -159,16 +146,13 @@ class Sentinels:
                 self.servers.start(index)
 
     def failover(self, group: int) -> int:
-        """Start a fail-over of a group (SENTINEL FAILOVER), and return the index of the former master.
-
-        It returns when the fail-over has begun; `await_other` waits for the new master.
-        """
+        """Begin a fail-over of a group (SENTINEL FAILOVER), and return the index of the former master."""
         index = self.master(group)
         wait_until(lambda: self._begins_failover(group), FAILOVER_TIMEOUT, "no sentinel begins the fail-over")
         return index
 
     def await_other(self, group: int, index: int) -> int:
-        """Wait until the master of a group is another server than `index`, and return the index of that server."""
+        """Wait until a group has another master than `index`, and return that server's index."""
         wait_until(lambda: self.master(group) != index, FAILOVER_TIMEOUT, "the group does not fail over")
         return self.master(group)
 
@@ -176,9 +160,7 @@ class Sentinels:
         """Start all servers, then the sentinels, wait until they know each other, and return `urls`.
 
         Raises:
-            RuntimeError: the groups were entered before.
-            ConfigurationError: a server ended at once; the message contains the end of its log.
-            TimeoutError: a server or a sentinel was not ready within `startup_timeout`.
+            RuntimeError, ConfigurationError, TimeoutError: as for entering `Masters`.
         """
         try:
             urls = self._running.enter_context(self.servers)
@@ -206,7 +188,7 @@ class Sentinels:
         return self.urls
 
     def __exit__(self, *_: object) -> None:
-        """Kill all servers and sentinels, and wait until no process and no folder is left."""
+        """Kill all servers and sentinels; no process and no folder is left."""
         self._running.close()
 
     def _directives(self, urls: list[str]) -> dict[str, list[str]]:
@@ -228,7 +210,7 @@ class Sentinels:
 
     def _begins_failover(self, group: int) -> bool:
         for url in self.sentinels.urls:
-            # A sentinel refuses until the last fail-over has ended.
+            # A sentinel refuses until the previous fail-over has ended.
             with contextlib.suppress(redis.RedisError), connected(url) as sentinel:
                 return bool(sentinel.execute_command("SENTINEL FAILOVER", name_of(group)))
         return False
@@ -268,7 +250,6 @@ def _has_synchronized(url: str) -> bool:
 
 
 def _of_servers(config: Directives | None) -> dict[str, list[str]]:
-    """Return the directives of masters and replicas. A replica logs in to its master as a client does."""
     # By default a master waits 5 s, so that one transfer serves several replicas.
     given = {"repl-diskless-sync-delay": ["0"]} | _lists(config)
     return {"masterauth": given.get("requirepass", [""])} | given

@@ -2,7 +2,7 @@
 
 The keeper is the parent process of the masters and owns their folder. It runs as a program (``python -I -S keeper.py
 PARENT_PID FOLDER``) on the standard library alone, so it starts in about 20 ms. It executes one-line JSON commands from
-stdin, and reports every change of a master on stdout. `Link` is the other end.
+stdin, and reports every change of a master on stdout.
 
 Commands:  {"start": index, "argv": [program, config path], "folder": path, "config": text, or null to keep it}
            {"signal": index, "numbers": [...]}
@@ -13,8 +13,8 @@ Reports:   {"index": n, "pid": pid, "paused": bool}     the master is running
 Why no process and no folder is left behind:
 
 - When the keeper ends, it ends the fleet. It ends at the command "quit", at the end of stdin, and when its parent
-  process has changed, which it checks once a second: a child forked off the parent keeps stdin open after the parent's
-  death. (PR_SET_PDEATHSIG on the keeper would fire when the *thread* that started it ends.)
+  process has changed, which it checks once a second: a child forked off the parent keeps stdin open.
+  (PR_SET_PDEATHSIG on the keeper would fire when the *thread* that started it ends.)
 - If the keeper itself is killed, Linux kills the masters: they have PR_SET_PDEATHSIG, and the keeper has one thread.
 """
 
@@ -35,18 +35,10 @@ from typing import Any
 PR_SET_PDEATHSIG = 1
 PARENT_CHECK_SECONDS = 1.0
 
-# Seconds for a command, and for the end of the keeper.
 REPLY_TIMEOUT = 15.0
 
 
 class Link:
-    """The parent's end of the connection to the keeper.
-
-    Attributes:
-        owner: the process that started the keeper, and may use the link; 0 before `start`.
-        pending: the beginning of an incomplete report.
-    """
-
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.owner = 0
@@ -55,13 +47,12 @@ class Link:
         self.process: subprocess.Popen[bytes]
 
     def start(self) -> None:
-        """Start the keeper. It creates the folder, and removes it at its end."""
         self.owner = os.getpid()
         command = [sys.executable, "-I", "-S", __file__, str(self.owner), self.folder]
         self.socket, theirs = socket.socketpair()
         with theirs:
             pipe = theirs.fileno()
-            # Start it in its own session, so that a Ctrl-C signals only this process, and the masters keep running.
+            # In its own session, so that a Ctrl-C signals only this process, and the masters keep running.
             self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd="/", start_new_session=True)
 
     def send(self, **command: object) -> None:
@@ -69,11 +60,6 @@ class Link:
         self.socket.sendall(json.dumps(command).encode() + b"\n")
 
     def listen(self, seconds: float) -> list[dict[str, Any]]:
-        """Return the keeper's reports as soon as there are any, or an empty list after `seconds`.
-
-        Raises:
-            EOFError: the keeper has ended, and the masters with it.
-        """
         self.socket.settimeout(max(0.0, seconds))
         try:
             chunk = self.socket.recv(65536)
@@ -87,10 +73,10 @@ class Link:
         return [json.loads(line) for line in lines]
 
     def end(self) -> None:
-        """End the keeper and wait until its processes and its folder are gone. A forked child only closes its copy."""
+        # A forked child only closes its copy.
         with self.socket:
             if self.owner != os.getpid():
-                # After this poll, Popen's finalizer does not warn about a process that is not a child.
+                # After this, Popen's finalizer does not warn about a process that is not a child.
                 self.process.poll()
                 return
             with contextlib.suppress(OSError):
@@ -98,34 +84,26 @@ class Link:
                 self.send(quit=True)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(REPLY_TIMEOUT)
-        # If the keeper hangs, the kernel kills its masters.
         self.process.kill()
         self.process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class Keeper:
-    """Starts, signals, reaps and finally ends the masters of one fleet.
-
-    Attributes:
-        masters: the index of each master by process id, for every child not reaped yet.
-        pending: the beginning of an incomplete command.
-    """
-
     def __init__(self, parent: int, folder: str) -> None:
         self.parent = parent
         self.folder = folder
         self.masters: dict[int, int] = {}
         self.pending = b""
         self.set_death_signal = find_death_signal()
-        # A signal only wakes the select in `turn`. The handlers do nothing; the masters would inherit SIG_IGN.
+        # A signal only wakes the select in `turn`. The masters would inherit SIG_IGN.
         self.wakeup, write_end = os.pipe()
         os.set_blocking(self.wakeup, False)
         os.set_blocking(write_end, False)
         for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
             signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-        # The thread that started the keeper may have blocked some signals.
+        # The starting thread may have blocked some signals.
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
     def run(self) -> None:
@@ -139,7 +117,7 @@ class Keeper:
             self.end()
 
     def turn(self) -> bool:
-        """Wait for a command, a signal or a timeout, and handle it; return False when the fleet is to end."""
+        """Wait for a command, a signal or a timeout, and handle it; return False to end."""
         ready, _, _ = select.select([0, self.wakeup], [], [], PARENT_CHECK_SECONDS)
         if os.getppid() != self.parent:
             return False
@@ -153,11 +131,10 @@ class Keeper:
         return bool(chunk) and all(self.obey(json.loads(line)) for line in lines)
 
     def obey(self, command: dict[str, Any]) -> bool:
-        """Execute a command; return False for the last one."""
         if "start" in command:
             self.start(command["start"], command["argv"], command["folder"], command["config"])
         elif "signal" in command:
-            # Signal only children that are not reaped yet, so the process id cannot belong to another process.
+            # The process id of a child that was reaped may belong to another process.
             for pid in [pid for pid, index in self.masters.items() if index == command["signal"]]:
                 for number in command["numbers"]:
                     os.kill(pid, number)
@@ -210,7 +187,6 @@ class Keeper:
 
 
 def find_death_signal() -> Callable[[], object]:
-    """Return the function by which a master asks to be killed when the keeper dies; only Linux has one."""
     if sys.platform == "linux":
         try:
             import ctypes
@@ -218,7 +194,6 @@ def find_death_signal() -> Callable[[], object]:
             prctl = ctypes.CDLL(None).prctl
             return lambda: prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         except (ImportError, OSError, AttributeError):
-            # This Python has no ctypes, or a static libc.
             pass
     return lambda: None
 

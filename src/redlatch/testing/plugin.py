@@ -1,7 +1,6 @@
 """The pytest plugin: fixtures with clients in memory, and with real masters on this machine.
 
-pytest imports it in every run, so it imports nothing else of redlatch until a test asks for a fixture. ``-p
-no:redlatch.testing.plugin`` disables it.
+pytest imports it in every run, so a test that uses no fixture of it imports nothing else of redlatch.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def _redlatch_running(pytestconfig: pytest.Config) -> Iterator[list[str]]:
-    """Run real masters from first use to the end of the session. With pytest-xdist, each process has its own."""
+    """Run real masters for a session. With pytest-xdist, each process has its own."""
     from redlatch.testing import masters
 
     with masters(_count(pytestconfig)) as urls:
@@ -35,10 +34,10 @@ def _redlatch_running(pytestconfig: pytest.Config) -> Iterator[list[str]]:
 
 @pytest.fixture
 def redlatch_masters(_redlatch_running: list[str]) -> Iterator[list[str]]:
-    """Return the URLs of real masters on this machine. All locks on them are removed after the test.
+    """Return the URLs of real masters on this machine. All tests of a session share them.
 
-    All tests of a session share them. They need a server program: the one of ``redlatch[testing]``, or a valkey-server
-    or redis-server on PATH.
+    All locks are removed after the test. The server program is the one of ``redlatch[testing]``, or a valkey-server or
+    redis-server on PATH.
     """
     from redlatch.testing import clear
 
@@ -66,12 +65,11 @@ def redlatch_memory(pytestconfig: pytest.Config) -> Iterator[MemoryClient]:
 
 @pytest.fixture
 def redlatch_async_memory(redlatch_memory: MemoryClient) -> Iterator[AsyncMemoryClient]:
-    """Return a client in memory for asyncio: like another process with the masters and time of `redlatch_memory`."""
+    """Return a client in memory for asyncio, with the masters and time of `redlatch_memory`, like another process."""
     from redlatch.testing import AsyncMemoryClient
 
     client = AsyncMemoryClient(redlatch_memory.memory)
     yield client
-    # The event loop of the test may be closed already.
     client.drop()
 
 

@@ -10,30 +10,23 @@ from .commands import NO, REFUSAL, TEXT, VOTE, Command
 class Ballot:
     """One command, sent to several masters, and their votes on it.
 
-    A ballot is decided as soon as no further vote can change its result. Later votes are still counted.
+    A ballot is decided as soon as no further vote can change its result. Later votes are still counted. All masks have
+    bit i for master i.
 
     Attributes:
-        size: the number of masters that are asked.
-        quorum: the number of masters that must vote yes.
-        asked: a bit mask of the masters that are asked: bit i for master i, -1 for all.
-        until_ns: when the submitter stops waiting, in nanoseconds since boot.
-        yes, no, failed: the votes of each kind so far. A master without any vote is silent.
-        decided: whether the result is final.
-        causes: the error of each failed vote, by the index of the master, or None.
+        asked: a mask of the masters that are asked; -1 for all.
+        until_ns: when the submitter stops waiting.
+        yes, no, failed: the votes so far. A master without any vote is silent.
         silent: the indexes of the masters that had not answered by `until_ns`.
-        answers: the replies that are kept, by the index of the master, or None (see `Command.meaning`). They are
-            integers, or bytes if the meaning is TEXT.
-        reopened: whether the submitter waits again after the result (see `reopen`).
-        waiter: the object that the driver wakes when the ballot is decided, or None.
-        behind: a ballot that is submitted directly after this one, or None. Of a repair, the extension before it.
-        refusers: a bit mask of the masters that voted no on a release.
-        unsent: a bit mask of the masters that were sent no earlier copy of a release, as far as was noted.
-        released_lock: the lock that this ballot releases without waiting, or None. The driver reports the lock as lost
-            if the release is refused.
-        released_lease: the lease that this lock had then, or None.
-        resent: a bit mask of the masters that were sent the full text of the script.
-        hurry_ns: when the masters that have not voted are suspected, in nanoseconds since boot; 0 until a quorum has
-            voted.
+        answers: the replies that are kept, by the index of the master (see `Command.meaning`).
+        waiter: the object that the driver wakes when the ballot is decided.
+        behind: a ballot that is submitted directly after this one. Of a repair, the extension before it.
+        refusers: a mask of the masters that voted no on a release.
+        unsent: a mask of the masters that were sent no earlier copy of a release, as far as was noted.
+        released_lock, released_lease: the lock that this ballot releases without waiting, and its lease. The driver
+            reports the lock as lost if the release is refused.
+        resent: a mask of the masters that were sent the full text of the script.
+        hurry_ns: when the masters that have not voted are suspected; 0 until a quorum has voted.
     """
 
     __slots__ = (
@@ -91,16 +84,14 @@ class Ballot:
 
         Three kinds of ballots have other rules:
 
-          * A release is settled when one kind of vote has decided it, or when all votes have come. A "no" also counts
-            as an answer: that master does not hold the key with our token. If it may be the work of an earlier copy, a
-            caller waits for all votes.
-          * A `Look` or `Called` is settled when a quorum of masters voted yes or will push a change of the key.
-          * A ballot that was reopened after its result has another rule (`settled_again`).
+          * A release: a "no" also counts as an answer, since that master does not hold the key with our token. But it
+            may be the work of an earlier copy; then a caller waits for all votes.
+          * A `Look` or `Called`: a master also counts that will push a change of the key.
+          * A ballot that was reopened has its own rule (`settled_again`).
         """
         if self.reopened:
             return self.settled_again()
-        # More than this many lost votes make a quorum impossible. The first test of `meaning` below is for speed: most
-        # commands then need no look-up of the global NO.
+        # The first test of `meaning` saves most commands the look-up of the global NO.
         lost = self.size - self.quorum
         if self.command.meaning and self.command.meaning == NO:
             kept = 0 if self.answers is None else len(self.answers)
@@ -121,29 +112,18 @@ class Ballot:
         return against + self.yes >= self.size if self.command.releases else against > lost
 
     def ask_only(self, index: int, until_ns: int) -> None:
-        """Ask only master `index`, whose vote then decides; stop waiting at `until_ns`."""
         self.asked = 1 << index
         self.size = self.quorum = 1
         self.until_ns = until_ns
 
     def ask_others(self, size: int, quorum: int, until_ns: int) -> Ballot:
-        """Return a ballot that asks the other masters.
-
-        Args:
-            size: the number of all masters, including the one that was asked first.
-            quorum: the number of all masters that must vote yes, including the first one.
-            until_ns: when the submitter stops waiting, in nanoseconds since boot.
-        """
+        """Return a ballot that asks the other masters; `size` and `quorum` include the one that was asked first."""
         ballot = new_ballot(self.command, size - 1, quorum - 1, until_ns)
         ballot.asked = ~self.asked
         return ballot
 
     def count_answer(self, index: int, answer: Any, pushes: bool) -> None:
-        """Count a reply that is kept: it is neither `command.yes` nor `command.no` (see `commands.KEPT`).
-
-        Args:
-            pushes: whether the master will push a change of the key.
-        """
+        """Count a reply that is neither `command.yes` nor `command.no`. A master that pushes tracks the key."""
         if self.command.meaning == TEXT:
             self.yes += 1
         elif self.command.meaning >= REFUSAL:
@@ -159,16 +139,14 @@ class Ballot:
         return self.size - self.yes - self.no - self.failed - _undecided(self)
 
     def lone(self) -> bool:
-        """Return whether this ballot asks one master before the others."""
         return self.size == 1 and self.asked > 0
 
     def spares(self, suspects: int) -> bool:
         """Return whether the ballot can be decided without the votes of `suspects` silent masters.
 
-        It can if a quorum has voted and only these masters are missing. An attempt then counts as refused and is tried
-        again; a release is done. Extensions, and questions such as `owned`, keep waiting: a late vote may still change
-        their result. So does a release that reports its lock as lost: no caller waits for it, and a late vote may prove
-        the loss.
+        It can if a quorum has voted. An attempt then counts as refused and is tried again; a release is done. But a
+        late vote may still change the result of an extension or of a question such as `owned`, or prove the loss of a
+        lock that is released without waiting.
         """
         command = self.command
         if self.reopened or not 0 < self.missing() <= suspects:
@@ -180,15 +158,13 @@ class Ballot:
         return self.lone() or self.yes + self.no + _undecided(self) >= self.quorum
 
     def won(self) -> bool:
-        """Return whether a quorum voted yes, or can still do so in a second round."""
+        # A negative answer may become a yes in a second round.
         return self.yes + _undecided(self) >= self.quorum
 
     def settled_again(self) -> bool:
-        """Return whether all masters have voted."""
         return self.yes + self.no + self.failed + _undecided(self) >= self.size
 
     def reopen(self, until_ns: int) -> None:
-        """Reopen the ballot after its result, until `until_ns`; `settled_again` then decides it."""
         self.until_ns = until_ns
         self.reopened = True
         # Clear the flag before `settled` runs. A vote that another thread counts in between then sets it again.
@@ -201,26 +177,24 @@ class Ballot:
         self.yes = -self.size
 
     def refused(self) -> bool:
-        """Return whether so many masters voted no that a quorum of yes votes is impossible."""
         return self.no > self.size - self.quorum
 
     def unavailable(self) -> bool:
-        """Return whether failed and silent masters alone made a quorum impossible."""
         silent = 0 if self.decided else self.size - self.yes - self.no - self.failed - _undecided(self)
         return self.failed + silent > self.size - self.quorum
 
 
 def new_ballot(command: Command, size: int, quorum: int, until_ns: int) -> Ballot:
-    """Return a new ballot. The compiled constructor is slower: it first makes a Python object of each argument."""
+    """Return a new ballot faster than the compiled constructor, which makes a Python object of each argument."""
     ballot: Ballot = Ballot.__new__(Ballot)
     ballot._begin(command, size, quorum, until_ns)
     return ballot
 
 
 def last_open(ballots: list[Ballot], end: int, late_ns: int) -> int:
-    """Return the place of the last ballot before `end` that is not decided, and whose time was not over at `late_ns`.
+    """Return the place of the last ballot before `end` that is undecided and was in time at `late_ns`, or -1.
 
-    It is -1 if there is none. A function, because a coroutine has no C types.
+    A coroutine has no C types.
     """
     for place in range(end - 1, -1, -1):
         ballot = ballots[place]
@@ -230,8 +204,7 @@ def last_open(ballots: list[Ballot], end: int, late_ns: int) -> int:
 
 
 def _undecided(ballot: Ballot) -> int:
-    """Count the masters whose integer reply is neither yes nor no and needs a second round."""
-    # This is a function, because Cython calls methods slower in a class that has subclasses.
+    # A function, because Cython calls the methods of a class with subclasses slower.
     if ballot.answers is None or ballot.command.meaning != VOTE:
         return 0
     return len(ballot.answers) - ballot.yes

@@ -1,9 +1,6 @@
-"""The bytes of every command (with `payloads`), and the vote that each reply means.
+"""The only list of commands: the bytes of each, by the dialect of the server, and the vote that each reply means.
 
-The bytes depend on the dialect of the server. `DELIFEQ` (Valkey 9) and `DELEX .. IFEQ` (Redis 8.4) cost the server a
-quarter of a release by script. Every server runs the scripts, by SHA or in full.
-
-This is the only list of commands.
+`DELIFEQ` (Valkey 9) and `DELEX .. IFEQ` (Redis 8.4) cost the server a quarter of a release by script.
 """
 
 from __future__ import annotations
@@ -14,16 +11,16 @@ from redlatch.votes.scripts import ACQUIRE_FENCED, CONFIRM, EXTEND, HOLDER, LOCK
 
 from .payloads import delex, delifeq, digits, set_nx, strings
 
-# The dialects of servers. FULL_TEXT works with every server and also loads the script.
+# FULL_TEXT works with every server and also loads the script.
 FULL_TEXT, BY_SHA, DELIFEQ, DELEX = range(4)
 
 OK = b"OK"
 
-# A `yes`, a `no` and a `yes_line` that equal no reply, for commands that have no fixed ones.
+# Equal no reply, for commands that have no fixed ones.
 NEVER = object()
 _NEVER_SAID = b"+NEVER\r\n"
 
-# The meaning of an integer reply that is neither `yes` nor `no` (see `Command.meaning`).
+# See `Command.meaning`.
 NOTHING, VOTE, REFUSAL, NO, TIME, TEXT, TRACKED, LACKS = range(8)
 
 # The type of the other replies that a ballot keeps, by meaning.
@@ -32,11 +29,10 @@ KEPT = (None, int, int, int, None, bytes, None, int)
 # The reply to PTTL for a key that does not exist.
 GONE = -2
 
-# The suffix of a key for its fence counter. Names contain no NUL, so no name can be the counter of another name.
+# The suffix of a fence counter. Names contain no NUL, so no name can be the counter of another name.
 COUNTER = b"\0fence"
 
-# No counter is this far above a proposed fence: 100 years in microseconds. A client whose clock shows the year 1970 may
-# propose fences that are 56 years below the counters.
+# A hundred years in microseconds. A client whose clock shows 1970 may propose fences 56 years below the counters.
 _FURTHEST = 100 * 365 * 86_400_000_000
 
 # Scripts count in floating point, exactly up to this number.
@@ -44,7 +40,7 @@ _EXACT = 1 << 53
 
 
 def pack(*words: bytes | str | int) -> bytes:
-    """Build one command in RESP: an array of strings, each with its length, so that no word can inject another."""
+    """Build one command in RESP. Each word has its length, so that none can inject another."""
     parts = [b"*%d\r\n" % len(words)]
     for word in words:
         raw = word if isinstance(word, bytes) else str(word).encode()
@@ -63,24 +59,22 @@ class Command:
     Attributes:
         yes: the reply that is a yes vote.
         no: the reply that is a no vote. An error reply is a failed vote; any other reply closes the connection.
-        meaning: what any other reply means (NOTHING to LACKS).
+        meaning: what any other reply means.
             NOTHING: no such reply is expected.
             VOTE: the number is kept. A positive number is a yes vote; a negative one needs a second round.
             REFUSAL: a no vote. The number is kept.
             NO: a no vote. The number is kept if the master pushes; that master then tracks the key (see `Note`).
-            TIME: the answer to a pulse, and no vote (see `Pulse`).
+            TIME: the answer to a pulse, and no vote.
             TEXT: a status. It is a yes vote, and kept.
             TRACKED: as NOTHING. But a master that pushes tracks the keys that the command reads (see `Note`).
             LACKS: a no vote of a master that lacks the key of a held lock, which `repair` may set again there.
-        yes_line: `yes` as a line of RESP.
-        releases: whether the command is a release. A release must reach every master that may hold the key, even after
-            a reconnect.
-        since_ns: when the command was made, in nanoseconds since boot. For a release: when the first command with its
-            token was made. No server knows the token earlier.
-        ttl_ms: for how long a yes vote makes the key live, in milliseconds; 0 if it does not. Under a guard a master
-            that may forget such a key must know this ttl first (see `wire.engine.fleet`).
-        tried: for a release, a bit mask of the masters that may have obeyed a copy of it whose answer is not known.
-        obeyed: for a release, a bit mask of the masters that have answered "yes" to a copy of it.
+        releases: whether the command must reach every master that may hold the key, even after a reconnect.
+        since_ns: when the command was made. For a release: when the first command with its token was made, so no
+            server knows the token earlier.
+        ttl_ms: for how long a yes vote makes the key live, or 0. Under a guard a master that may forget such a key must
+            know this ttl first (see `wire.engine.fleet`).
+        tried, obeyed: for a release, masks of the masters that may have obeyed a copy of it whose answer is not known,
+            and of those that have answered "yes" to one.
     """
 
     __slots__ = (
@@ -113,23 +107,21 @@ class Command:
         self.tried = self.obeyed = 0
 
     def payload(self, dialect: int) -> bytes:
-        """Return the bytes of the command for a server of this dialect."""
         raise NotImplementedError
 
     def undo(self) -> Command | None:
-        """Return the command that undoes this one, or None if there is nothing to undo."""
         return None
 
     def expects(self, answer: Any) -> bool:
-        """Return whether a reply of the type in `KEPT` is expected beside `yes` and `no`. Others end the connection."""
+        """Return whether a reply of the type in `KEPT` is expected beside `yes` and `no`; others end the connection."""
         return True
 
     def again(self) -> Command:
-        """Return the command to send instead of this one if it must be sent again, behind later commands."""
+        """Return the command to send if this one must be sent again, behind later commands."""
         return self
 
     def repair(self, index: int, now_ns: int) -> Command | None:
-        """Return the command that sets the key again on master `index`, which lacks it; None if it must not be sent."""
+        """Return the command that sets the key again on a master that lacks it; None if it must not be sent."""
         return None
 
     def __repr__(self) -> str:
@@ -137,7 +129,7 @@ class Command:
 
 
 class Acquire(Command):
-    """Set the key to the token if it does not exist: SET key token NX PX ttl. One atomic command sets key and ttl."""
+    """SET key token NX PX ttl: one atomic command sets key and ttl."""
 
     __slots__ = ()
 
@@ -159,7 +151,6 @@ class Acquire(Command):
 
 
 def new_acquire(key: bytes, token: bytes, since_ns: int, ttl_ms: int) -> Acquire:
-    """Return a new Acquire. The compiled constructor is slower: it first makes a Python object of each argument."""
     command: Acquire = Acquire.__new__(Acquire)
     command._begin(key, token, since_ns, ttl_ms)
     return command
@@ -168,8 +159,7 @@ def new_acquire(key: bytes, token: bytes, since_ns: int, ttl_ms: int) -> Acquire
 class AcquireFenced(Command):
     """Set the key to the token if it does not exist, and raise the fence counter of the key.
 
-    The command proposes the fences from `first` to `last`. The reply is `first` if it is above the counter, minus the
-    counter if it is not, and 0 if the key exists.
+    The reply is `first` if it is above the counter, minus the counter if it is not, and 0 if the key exists.
     """
 
     __slots__ = ("first", "last")
@@ -196,8 +186,6 @@ class AcquireFenced(Command):
 
 
 class Confirm(Command):
-    """Raise the fence counter to `last` if the key holds the token and `first` is above the counter."""
-
     __slots__ = ("first", "last")
 
     def __init__(self, key: bytes, token: bytes, since_ns: int, first: int, last: int) -> None:
@@ -214,8 +202,6 @@ class Confirm(Command):
 
 
 class Release(Command):
-    """Delete the key if it holds the token."""
-
     __slots__ = ()
 
     def __init__(self, key: bytes, token: bytes, since_ns: int) -> None:
@@ -240,11 +226,6 @@ def new_release(key: bytes, token: bytes, since_ns: int) -> Release:
 
 
 class Extend(Command):
-    """Let the key live for at least `ttl_ms` more if it holds the token.
-
-    The script uses PEXPIRE, which also works at maxmemory.
-    """
-
     __slots__ = ()
 
     def __init__(self, key: bytes, token: bytes, since_ns: int, ttl_ms: int) -> None:
@@ -256,17 +237,7 @@ class Extend(Command):
 
 
 class Scripted(Command):
-    """Call a script of the lock family.
-
-    Args:
-        lease: the lease that provides the token and `since_ns`.
-        keys: the KEYS of the script.
-        arguments: the ARGV of the script.
-        meaning: see `Command`.
-        releases: see `Command`.
-        undo: the command that undoes this one, or None if it does not acquire.
-        again: see `Command.again`; None means this command.
-    """
+    """A script of the lock family. The lease provides the token and `since_ns`."""
 
     __slots__ = ("_again", "_arguments", "_script", "_undo")
 
@@ -303,10 +274,8 @@ class Scripted(Command):
 class Look(Command):
     """Ask whether the key is gone and, if not, for how many milliseconds it will live (PTTL).
 
-    A master that pushes tracks the key (see `Note`) and pushes its next change.
-
-    Args:
-        any_change: whether a missing key is a "no", too. The caller then waits until another client takes the key.
+    A master that pushes tracks the key (see `Note`). With `any_change` a missing key is a "no", too: the caller waits
+    until another client takes the key.
     """
 
     __slots__ = ()
@@ -323,7 +292,7 @@ class Look(Command):
 
 
 class Called(Command):
-    """Ask whether a waiter of a fair lock was called (STRLEN of its own key, see `fair`); if not, watch that key."""
+    """Ask whether a waiter of a fair lock was called (STRLEN of its own key); if not, watch that key."""
 
     __slots__ = ()
 
@@ -351,14 +320,7 @@ class Note(Command):
 
 
 class Pulse(Command):
-    """Ask a master for its clock, check that its marker is the one that it was admitted with, and raise its horizon.
-
-    The horizon is the longest ttl that is in use on the master; its marker has it (see `guard`).
-
-    Args:
-        identity: the expected identity of the marker.
-        wanted_ms: the horizon that the marker should have at least, in milliseconds.
-    """
+    """Ask a master for its clock, compare its marker with `identity`, and raise its horizon to `wanted_ms`."""
 
     __slots__ = ("_arguments", "wanted_ms")
 
@@ -376,17 +338,12 @@ class Pulse(Command):
         return pack(b"EVALSHA", PULSE.sha, *self._arguments)
 
 
-# The longest answer to a pulse: 17 digits for the clock and 12 for the horizon.
+# 17 digits for the clock and 12 for the horizon.
 _LONGEST_ANSWER = 30
 
 
 def read_pulse(answer: object) -> tuple[int, int] | None:
-    """Return the clock of the server and the horizon from an answer to a pulse.
-
-    Returns:
-        Microseconds since 1970 and milliseconds; both are 0 if the marker is another one. None if the answer is not one
-        to a pulse.
-    """
+    """Return the server's clock in microseconds since 1970 and the horizon; both are 0 if the marker is another one."""
     if type(answer) is not bytes:
         return (0, 0) if type(answer) is int and answer == 0 else None
     clock, _, horizon = answer.partition(b" ")
@@ -396,8 +353,6 @@ def read_pulse(answer: object) -> tuple[int, int] | None:
 
 
 class Owned(Command):
-    """Ask whether the key holds the token."""
-
     __slots__ = ()
 
     def payload(self, dialect: int) -> bytes:
@@ -405,8 +360,6 @@ class Owned(Command):
 
 
 class Locked(Command):
-    """Ask whether the key exists, with any token."""
-
     __slots__ = ()
 
     def payload(self, dialect: int) -> bytes:
@@ -414,11 +367,7 @@ class Locked(Command):
 
 
 class AskHolder(Command):
-    """Ask which token the key holds, and until when.
-
-    Args:
-        numbered: whether the lock has a fence counter.
-    """
+    """Ask which token the key holds, and until when; `numbered` if the lock has a fence counter."""
 
     __slots__ = ("_numbered",)
 
@@ -434,10 +383,7 @@ class AskHolder(Command):
 
 
 def read_holder(answer: bytes) -> tuple[bytes, int, int] | None:
-    """Return the token, the milliseconds that its key will live and the fence counter from an answer to `AskHolder`.
-
-    The milliseconds are -1 for a key without a ttl. None if the answer is malformed, or the counter is no number.
-    """
+    """Return the token, the milliseconds that its key will live (-1: no ttl) and the counter."""
     parts = answer.split(b" ", 2)
     if len(parts) < 3 or not parts[0].removeprefix(b"-").isdigit() or not parts[1].isdigit():
         return None
@@ -445,7 +391,6 @@ def read_holder(answer: bytes) -> tuple[bytes, int, int] | None:
 
 
 def _call(script: Script, dialect: int, arguments: list[bytes]) -> bytes:
-    """Build the call of a script. `arguments` are its keys, then its other arguments."""
     if dialect == FULL_TEXT:
         return pack(b"EVAL", script.text, script.keys, *arguments)
     return strings(script.begin(len(arguments)), arguments)

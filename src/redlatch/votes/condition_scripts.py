@@ -1,16 +1,13 @@
-"""The Lua scripts of conditions and latches.
+"""The Lua scripts of conditions and latches; the rules of `family_scripts` hold here, too.
 
-As in `scripts` and `family_scripts`: a script runs every command that the server may refuse before its first change,
-and every key that it writes has a ttl. `now` is the server's clock in milliseconds. CALL_LEAVE and LATCH_UNDO return 1.
-The others return neither 0 nor 1, so a ballot keeps each answer with its master.
+CALL_LEAVE and LATCH_UNDO return 1. The others return neither 0 nor 1, so a ballot keeps each answer with its master.
 """
 
 from __future__ import annotations
 
 from redlatch.votes.scripts import Script
 
-# As in `family_scripts`: `stay` makes a key live for at least `ms` milliseconds. It returns true for a key that does
-# not exist yet; the caller then sets the ttl after the first write.
+# As in `family_scripts`.
 _STAY = """local function stay(key,ms)
 local left=redis.call("pttl",key)
 if left<tonumber(ms) then redis.call("pexpire",key,ms) end
@@ -20,22 +17,21 @@ end
 
 # --- conditions: KEYS[1] the waiters (member: the ticket; score: until when it counts as alive), KEYS[2] the calls ----
 #
-# Tickets and calls are numbers from one sequence: a waiter may take the calls that are above its ticket. So no call
-# goes to a waiter that came later. A member of KEYS[2] is "number:ticket" for a call that a waiter has, "number:" for
-# one that no waiter has yet, and "number:*" for a call of all waiters below the number; its score is when the call
-# expires. A waiter has a key of its own, KEYS[1] .. ":" .. ticket, which it watches. The key appears when the waiter is
-# called.
+# Tickets and calls are numbers from one sequence: a waiter may take only the calls above its ticket, so no call goes to
+# a waiter that came later. A member of KEYS[2] is "number:ticket" for a call that a waiter has, "number:" for one that
+# no waiter has yet, and "number:*" for a call of all waiters below the number; its score is when it expires. Each
+# waiter watches a key of its own, KEYS[1] .. ":" .. ticket, which appears when the waiter is called.
 
-# The answer to a waiter that no call has reached, and to a notify that has called no waiter here. Numbers are higher.
+# The answer if no call has reached the waiter, or a notify has called no waiter. All numbers are higher.
 WAITS = 2
 
-# More calls than this that no waiter takes are replaced by one call of all waiters below them. That may wake waiters
-# for nothing, but it bounds the work of a script.
+# More untaken calls than this are replaced by one call of all waiters below them. That may wake waiters for nothing,
+# but it bounds the work of a script.
 MOST_LEFT = 64
 
-# `settle` gives each call that no living waiter has to the first waiter that may take it and has none. A call stays
-# until the waiter that has it says so, or until the call expires. So a waiter that dies does not keep its call.
-# `settle` returns the number of the call of each waiter, by ticket.
+# `settle` gives each call that no living waiter has to the first waiter that may take it and has none. The call stays
+# until that waiter has used it, or until it expires, so a waiter that dies does not keep it. The result has the number
+# of the call of each waiter, by ticket.
 _CALLS = (
     """local t=redis.call("time")
 local now=t[1]*1000+math.floor(t[2]/1000)
@@ -118,8 +114,8 @@ end
 )
 
 # ARGV[1] ticket, [2] milliseconds for which the waiter counts as alive, [3] milliseconds for which calls are kept, [4]
-# "1" if the ticket is new. Let the waiter wait. Return the number of its call, or WAITS. If a new ticket is not above
-# all numbers here, change nothing and return minus the highest one.
+# "1" if the ticket is new. Return the number of the waiter's call, or WAITS. If a new ticket is not above all numbers
+# here, change nothing and return minus the highest one.
 CALL_WAIT = Script(
     _CALLS
     + f"""local me,alive=ARGV[1],tonumber(ARGV[2])
@@ -139,9 +135,8 @@ return number""",
     keys=2,
 )
 
-# ARGV[1] the first number, [2] how many waiters to call, 0 for all, [3] as in CALL_WAIT. Add the calls and give them to
-# waiters. Return the ticket of the first waiter that was called, or WAITS. If the first number is not above all numbers
-# here, change nothing and return minus the highest one.
+# ARGV[1] the first number, [2] how many waiters to call, 0 for all, [3] as in CALL_WAIT. Return the ticket of the first
+# waiter that was called, or WAITS; or minus the highest number, as in CALL_WAIT.
 CALL_NOTIFY = Script(
     _CALLS
     + f"""local first,count=tonumber(ARGV[1]),tonumber(ARGV[2])
@@ -165,8 +160,8 @@ return answer or {WAITS}""",
     keys=2,
 )
 
-# ARGV[1] ticket, [2] the number of the call that the waiter has used, or "0", [3] as in CALL_WAIT. Let the waiter
-# leave. The call that it has used ends; other calls that it has go to other waiters.
+# ARGV[1] ticket, [2] the number of the call that the waiter has used, or "0", [3] as in CALL_WAIT. The used call ends;
+# other calls of this waiter go to other waiters.
 CALL_LEAVE = Script(
     _CALLS
     + """local me,used=ARGV[1],tonumber(ARGV[2])
@@ -188,8 +183,8 @@ return 1""",
 # --- latches: KEYS[1] the counts (member: a random number; score: its place), KEYS[2] exists while it is open -----
 #
 # Each count is a random number, so it counts once, however often it is sent or copied from one master to another. The
-# member "d" has the score -1 - digest; the digest is the sum of all counts modulo 2^32. If two masters have equally
-# many counts and the same digest, they have the same counts. An answer is OPEN, or 2 + counts * 2^32 + digest.
+# member "d" has the score -1 - digest, where digest is the sum of all counts modulo 2^32: masters with equally many
+# counts and the same digest have the same counts. An answer is OPEN, or 2 + counts * 2^32 + digest.
 
 OPEN = 3
 DIGESTS = 1 << 32
@@ -205,11 +200,9 @@ end
 """
 )
 
-# Return the answer, and change nothing.
 LATCH_LOOK = Script(_LATCH + "return answer()", keys=2)
 
-# ARGV[1] ttl in milliseconds, [2] the counts that open the latch, [3] and on: counts to add. Add the counts, let the
-# latch live for at least the ttl, and open it if it has enough counts. Return the answer.
+# ARGV[1] ttl in milliseconds, [2] the counts that open the latch, [3] and on: counts to add. Return the answer.
 LATCH_ADD = Script(
     _LATCH
     + f"""local fresh=stay(KEYS[1],ARGV[1])
@@ -244,7 +237,7 @@ return {OPEN}""",
 # ARGV[1] a place, from 1. Return the count at this place, or 2 if there are not so many.
 LATCH_AT = Script('return tonumber(redis.call("zrange",KEYS[1],ARGV[1],ARGV[1])[1] or 2)', keys=2)
 
-# ARGV[1] a count. Remove it, because the call that added it failed.
+# ARGV[1] a count whose call failed.
 LATCH_UNDO = Script(
     _LATCH
     + f"""redis.call("zadd",KEYS[1],"XX",0,"")

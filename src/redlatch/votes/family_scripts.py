@@ -1,21 +1,19 @@
 """The Lua scripts of the lock family: fair locks, readers and writers, semaphores, rate limits.
 
-The scripts return 1 or 0 unless a comment says otherwise. Every key that they write has a ttl: the key lives as long as
-its last member. `now` is the server's clock in milliseconds, the same clock by which its keys expire. A script ignores
-or removes expired members before it decides.
+The scripts return 1 or 0 unless a comment says otherwise. Every key that they write has a ttl: it lives as long as its
+last member. `now` is the server's clock in milliseconds, by which its keys expire. Expired members never count.
 
 As in `scripts`, a missing right leaves no half-done change. A script tests a right with a command that changes nothing,
-such as ZREM of the member "", which no key has. If a command cannot be tested this way and fails, the script undoes its
-writes.
+such as ZREM of the member "", which no key has. What cannot be tested so is undone after an error.
 """
 
 from __future__ import annotations
 
 from redlatch.votes.scripts import Script
 
-# `stay` makes a key live for at least `ms` milliseconds. It returns true for a key that does not exist yet; the caller
-# then sets the ttl after the first write. A script calls `stay` before it writes to a key, so a user without the right
-# to PTTL or PEXPIRE leaves no key without a ttl.
+# `stay` makes a key live for at least `ms` milliseconds. It returns true for a key that does not exist yet, whose ttl
+# must be set after the first write. It comes before the write: a user without the right to PTTL or PEXPIRE leaves no
+# key without a ttl.
 _NOW = """local t=redis.call("time")
 local now=t[1]*1000+math.floor(t[2]/1000)
 local function stay(key,ms)
@@ -26,20 +24,19 @@ end
 """
 
 # --- fair: KEYS[1] the lock, KEYS[2] the queue: the waiting clients (score: the ticket) ------------------
-# Each waiter has a key of its own. The key is empty, and becomes "c" when the waiter is called. It expires when the
-# waiter has not asked for a while; the waiter then counts as dead.
+# Each waiter has a key of its own. It is empty, and becomes "c" when the waiter is called. It expires when the waiter
+# has not asked for a while, and the waiter then counts as dead.
 
-# Waiters draw tickets by their own clocks, in microseconds. Tickets that differ by less than this count as
-# simultaneous.
+# Waiters draw tickets by their own clocks, in microseconds. Tickets this close count as simultaneous.
 SKEW_US = 100_000
 
-# The key of a waiter is the key of the lock, this text and the name of the client.
+# Between the key of the lock and the name of the client.
 WAITER = b"\0waits:"
 
-# `next` removes dead waiters from the front of the queue. It returns the first waiter that is alive or is `me`, and
-# whether it removed any. `call` calls the first waiter that is alive. At maxmemory that may fail; the waiter then asks
-# by itself within a second. `may_stand` and `may_leave` raise an error if the user lacks the rights to enter or to
-# leave the queue. `may_stand` runs SET first, so that an attempt at maxmemory is an error.
+# `next` removes dead waiters from the front, and returns the first one that is alive or is `me`, and whether it removed
+# any. `call` calls the first living waiter. At maxmemory that may fail; the waiter then asks by itself within a second.
+# `may_stand` and `may_leave` fail if the user lacks the rights to enter or to leave the queue. SET is first, so that
+# they fail at maxmemory.
 _QUEUE = """local function waits(id) return KEYS[1].."\\0waits:"..id end
 local function next(me)
 local dead=false
@@ -81,11 +78,11 @@ end
 #
 # Return 1 if the client has the lock. If our new or changed ticket is more than SKEW_US below the highest one, leave
 # the queue and return minus the highest ticket. If the lock is held and we are first, return minus (1 + the
-# milliseconds that its key will live). Otherwise return 0.
+# milliseconds that its key will live).
 #
-# If the lock is free, its first waiter was already called. So the script calls it only if dead waiters left the queue
-# or our ticket has changed. While the lock is held, a new client behind another one does not check that the other is
-# alive: FAIR_RELEASE does, and the new client asks again.
+# The first waiter of a free lock was already called, so the script calls it only if dead waiters left the queue or our
+# ticket has changed. While the lock is held, a new client does not check that the one before it is alive: FAIR_RELEASE
+# does, and the new client asks again.
 FAIR_ACQUIRE = Script(
     _QUEUE
     + f"""local me,ticket=ARGV[3],ARGV[4]
@@ -146,8 +143,8 @@ return left<0 and -1e13 or -1-math.min(left,1e13)""",
 )
 
 # ARGV[1] token, [2] client, [3] ticket. Release the lock if it holds the token; else leave the queue if our place there
-# is not later than the ticket. The place may be earlier than the ticket, if the command that changed the ticket was
-# lost. Then call the first waiter if the lock is free.
+# is not later than the ticket (it may be earlier, if the command that changed the ticket was lost). Then call the first
+# waiter if the lock is free.
 FAIR_RELEASE = Script(
     _QUEUE
     + """local me,first=ARGV[2],head()
@@ -168,8 +165,8 @@ return 0""",
 )
 
 # ARGV[1] token, [2] client, [3] ticket, [4] milliseconds until the waiter counts as dead, or 0. Release the lock if it
-# holds the token, and enter the queue again unless [4] is 0. Then call the first waiter. The release comes first, so
-# that it does not fail when the user lacks a right that only the queue needs.
+# holds the token, enter the queue again unless [4] is 0, and call the first waiter. The release comes first, so that it
+# does not fail when the user lacks a right that only the queue needs.
 FAIR_UNDO = Script(
     _QUEUE
     + """if redis.call("get",KEYS[1])~=ARGV[1] then return 0 end
@@ -191,8 +188,6 @@ end
 """
 )
 
-# `lengthen` sets the end of a member to the later of its present end and now + ms. An extension never shortens (see
-# EXTEND in `scripts`).
 _EXTENDS = (
     _IN
     + """local function lengthen(member,over,ms)
@@ -202,15 +197,14 @@ end
 """
 )
 
-# ARGV[1] number. Return whether KEYS[1] has at least this many living members.
 FULL = Script(_NOW + 'return redis.call("zcount",KEYS[1],"("..now,"+inf")>=tonumber(ARGV[1]) and 1 or 0')
 
 # --- readers and writers: KEYS[1] the holders (score: when the lock expires), KEYS[2] the writer's token, KEYS[3] the
 # waiting writers (score: when the writer counts as dead). Members of KEYS[1] are the readers' tokens, and "w" for the
 # writer. Members of KEYS[3] are the tokens of the writers' first attempts, so each writer removes only its own. A
-# refusal does not change KEYS[1]: after a change by this client, the server would push no change by others.
+# refusal does not change KEYS[1]: the server pushes no change by others after a change by this client.
 
-# ARGV[1] token, [2] ttl in milliseconds. Let a reader in unless a writer holds the lock or waits.
+# ARGV[1] token, [2] ttl in milliseconds. No reader comes in while a writer holds the lock or waits.
 READ_ACQUIRE = Script(
     _IN
     + """if redis.call("zcount",KEYS[3],"("..now,"+inf")>0 or is_in("w") then return 0 end
@@ -234,9 +228,8 @@ return 1""",
 READ_OWNED = Script(_IN + "return is_in(ARGV[1]) and 1 or 0", keys=3)
 
 # ARGV[1] token, [2] ttl in milliseconds, [3] milliseconds until a waiting writer counts as dead, [4] name of the
-# writer. If there is no holder, let the writer in and remove its name from KEYS[3]. Otherwise add its name, unless it
-# is "": readers stay out until the writer leaves or counts as dead. The script tests ZREM before the first write, so
-# that it can remove "w" again if SET is refused.
+# writer. If there is a holder, add the name to KEYS[3], unless it is "": readers stay out until the writer leaves or
+# counts as dead. The script tests ZREM before the first write, so that it can remove "w" again if SET is refused.
 WRITE_ACQUIRE = Script(
     _IN
     + """if redis.call("zcount",KEYS[1],"("..now,"+inf")>0 then
@@ -263,8 +256,8 @@ return 1""",
     keys=3,
 )
 
-# ARGV[1] token, [2] the name of a writer that no longer waits, or "". Let the writer out. When the last waiting writer
-# leaves, the script changes KEYS[1] and changes it back, so that the server pushes to the readers that wait for it.
+# ARGV[1] token, [2] the name of a writer that no longer waits, or "". When the last waiting writer leaves, KEYS[1] is
+# changed and changed back, so that the server pushes to the readers that wait for it.
 WRITE_RELEASE = Script(
     """local mine=redis.call("get",KEYS[2])==ARGV[1]
 local over=tonumber(redis.call("zscore",KEYS[3],ARGV[2]) or 0)
@@ -323,8 +316,8 @@ end
 return -mask"""
 SLOT_ACQUIRE = Script(_TAKE_SLOT + _TAKEN_SLOTS, keys=2)
 
-# For permits of a rate limit, as SLOT_ACQUIRE. But if all slots are taken, return minus (2^50 + the milliseconds until
-# the first of them is free). Then no slot in KEYS[1] has expired.
+# As SLOT_ACQUIRE, for permits. But if all slots are taken, return minus (2^50 + the milliseconds until the first of
+# them is free). Then no slot in KEYS[1] has expired.
 RATE_ACQUIRE = Script(
     _TAKE_SLOT
     + """if mask>0 then
@@ -336,7 +329,7 @@ end
     keys=2,
 )
 
-# ARGV[1] token, [2] slot. Free the slot if it holds the token.
+# ARGV[1] token, [2] slot.
 SLOT_RELEASE = Script(
     """if redis.call("hget",KEYS[2],ARGV[2])~=ARGV[1] then return 0 end
 redis.call("zrem",KEYS[1],"")
@@ -346,8 +339,8 @@ return 1""",
     keys=2,
 )
 
-# ARGV[1] token, [2] slot, [3] ttl in milliseconds. A script may write at maxmemory once its first write command was one
-# that needs no memory. So PEXPIRE comes first.
+# ARGV[1] token, [2] slot, [3] ttl in milliseconds. PEXPIRE comes first: a script may write at maxmemory once its first
+# write command was one that needs no memory.
 SLOT_EXTEND = Script(
     _EXTENDS
     + """local over=is_in(ARGV[2])
@@ -363,10 +356,9 @@ SLOT_OWNED = Script(
 
 # --- locks of python-redis-lock, whose waiters wait with BLPOP for an element of the list KEYS[2] --------
 
-# ARGV[1] token, [2] ttl of the element in milliseconds. Release the lock and push one element, which wakes one waiter.
-# A client that waits later finds the element still there. A script may write at maxmemory once its first write command
-# was one that needs no memory, so DEL comes first. PEXPIRE also runs before the first element is written: a user
-# without the right to it leaves no key without a ttl.
+# ARGV[1] token, [2] ttl of the element in milliseconds. Release the lock and push one element, which wakes one waiter,
+# now or later. DEL comes first, as PEXPIRE in SLOT_EXTEND. PEXPIRE also runs before the first element is written: a
+# user without the right to it leaves no key without a ttl.
 SIGNAL_RELEASE = Script(
     """if redis.call("get",KEYS[1])~=ARGV[1] then return 0 end
 redis.call("del",KEYS[2])

@@ -1,7 +1,4 @@
-"""The key of a lock on the masters.
-
-Every new lock object calls `key_of`. Uncompiled, the check of the name took a tenth of an acquire and release cycle.
-"""
+"""The key of a lock. Uncompiled, the check of the name took a tenth of an acquire and release cycle."""
 
 from __future__ import annotations
 
@@ -9,22 +6,11 @@ from redlatch.errors import ConfigurationError
 
 MAX_BYTES = 512
 
-# The lock family appends suffixes of at most this many bytes to a key.
+# Of the suffixes that the lock family appends to a key.
 MAX_SUFFIX = 64
 
 
 def key_of(prefix: bytes, name: object) -> bytes:
-    """Return the key of a lock on the masters.
-
-    Args:
-        prefix: the prefix of every key of the client.
-        name: the name of the lock, str or bytes.
-
-    Raises:
-        TypeError: the name is neither str nor bytes.
-        ConfigurationError: the name is empty, contains a NUL, is not valid Unicode, or is longer than 512 bytes with
-            its prefix.
-    """
     if isinstance(name, str):
         try:
             raw = str.encode(name)
@@ -42,26 +28,12 @@ def key_of(prefix: bytes, name: object) -> bytes:
 
 
 def key_as_it_is(key: bytes, what: str = "name") -> None:
-    """Check the length of a key or token that another client may have written.
-
-    Args:
-        key: the key or token.
-        what: the name of the argument, for the error.
-
-    Raises:
-        ConfigurationError: the key is longer than 512 bytes.
-    """
+    """Check the length of a key or token that another client may have written; `what` names it in the error."""
     if len(key) > MAX_BYTES:
         raise ConfigurationError(f"{what}: must have at most {MAX_BYTES} bytes, not {len(key)}")
 
 
 def prefix_of(prefix: object) -> bytes:
-    """Return the prefix of every key as bytes.
-
-    Raises:
-        TypeError: the prefix is neither str nor bytes.
-        ConfigurationError: the prefix contains a NUL, is not valid Unicode, or leaves no room for a name.
-    """
     if not isinstance(prefix, (str, bytes)):
         raise TypeError(f"prefix: str or bytes is needed, not {type(prefix).__name__}")
     try:

@@ -1,8 +1,4 @@
-"""The table of kinds: the name of each kind of lock, its keys on the masters, its rights, and whether it needs scripts.
-
-All code that must know the kinds reads this table: the clients, reprs, `redlatch status`, errors, and the test of the
-documented rights. The class of a kind (`quorum.kinds`) says how it acquires, undoes and releases.
-"""
+"""The table of kinds of locks. The class of a kind (`quorum.kinds`) says how it acquires, undoes and releases."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from redlatch.votes.commands import COUNTER
 
 
 class Storage(Enum):
-    """How a master keeps the holders of a lock; the keys are those of `Declaration.suffixes`, in order.
+    """How a master keeps the holders of a lock in the keys of `Declaration.suffixes`, in order.
 
     TOKEN   the first key holds the token
     SLOTS   the first key is a sorted set of slots, by when each ends; the second key has the token of each slot
@@ -30,16 +26,12 @@ class Declaration:
 
     Attributes:
         label: the word that a repr adds to the name of the lock; empty if the class says it.
-        listed: the word of `redlatch status` for its holders; empty if they are listed as those of a plain lock, or if
-            it has none.
+        listed: the word of `redlatch status` for its holders; empty if they are listed as those of a plain lock.
         plural: the word of errors about locks that need scripts.
-        suffixes: what each of its keys has behind the key of a plain lock with the same name. All suffixes begin with
-            the first one.
+        suffixes: what each of its keys has behind the key of a plain lock. All begin with the first one.
         rights: the commands that its user needs beside those of a plain lock.
-        needs_scripts: whether only scripts can perform it.
         home: the module and the class in `quorum.kinds`; empty if it is no kind of lock.
-        storage: where its holders are.
-        waiters: the command that asks for its waiters, and the suffix of their key; None if the masters know none.
+        waiters: the command that asks for its waiters, and the suffix of their key.
     """
 
     label: str = ""
@@ -57,7 +49,6 @@ class Declaration:
         return self.suffixes[0]
 
     def keys_of(self, key: bytes) -> list[bytes]:
-        """Return all keys of a lock; `key` is the first one, with its suffix."""
         return [key + suffix[len(self.suffixes[0]) :] for suffix in self.suffixes]
 
 
@@ -71,7 +62,7 @@ FAIR = Declaration(
     suffixes=(b"", b"\0queue"),
     rights="+zadd +zrem +zrange +zscore +exists +strlen",
     home="fair.Fair",
-    # The scores are tickets, and each waiter has a key of its own. So all members count.
+    # The scores are tickets, so all members count.
     waiters=("ZCARD", b"\0queue"),
 )
 
@@ -128,14 +119,12 @@ LATCH = Declaration(
 
 ALL = (PLAIN, FENCED, FAIR, SEMAPHORE, RATE_LIMIT, READER, WRITER, CONDITION, LATCH)
 
-# The kinds that `redlatch status` lists, by its words.
 LISTED = {each.listed: each for each in ALL if each.listed}
 
 
 def in_words(words: list[str]) -> str:
-    """Return a list as a text: "a, b and c"."""
     return " and ".join([", ".join(words[:-1]), *words[-1:]] if words[1:] else words)
 
 
-# The families of locks that only scripts can perform, for errors.
+# For errors.
 FAMILY = in_words(list(dict.fromkeys([each.plural for each in ALL if each.needs_scripts])))

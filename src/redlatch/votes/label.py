@@ -1,7 +1,7 @@
 """The label of a token: who took it, and when.
 
-A token is 32 random hexadecimal digits. A label adds ":", the second in which the token was taken, since 1970 in
-hexadecimal, ":" and the name of the owner. The random part alone makes a token unique; the label is for people.
+A token is 32 random hexadecimal digits, which make it unique. For people, a label adds ":", the second since 1970 in
+hexadecimal, ":" and the name of the owner.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ LONGEST = 64
 # Stands before a label instead of an unknown token.
 NO_TOKEN = b"0" * 32
 
-# For `bytes.translate`: an answer of one line has no line breaks. Redis, too, replaces them by spaces in what a script
-# returns.
+# For `bytes.translate`. Redis, too, replaces line breaks by spaces in what a script returns.
 ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
+# Other tools write values of their own, or a label without a time.
 _TOKEN = re.compile(rb"[0-9a-f]{32}(?::([0-9a-f]{8}))?:(.*)", re.DOTALL)
 
 
@@ -27,10 +27,9 @@ def label_of(owner: bytes, seconds: int) -> bytes:
 
 
 def owner_of(token: bytes) -> tuple[str, int]:
-    """Return the owner that a token names, and the second in which it was taken, since 1970.
+    """Return the owner that a token names and the second in which it was taken; "" and 0 if it tells neither.
 
-    Returns:
-        "" and 0 for what the token does not tell. What cannot be printed is replaced by "?".
+    What cannot be printed is replaced by "?".
     """
     found = _TOKEN.fullmatch(token)
     if found is None:

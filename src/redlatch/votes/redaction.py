@@ -3,12 +3,11 @@
 A server may repeat what it was sent. A server whose AUTH was renamed answers "ERR unknown command 'AUTH', with args
 beginning with: 'default' 'the password'". A server may also send control characters, or a megabyte of text.
 
-  * `redacted` filters replies, which may repeat a token or a password. It keeps words that servers use in their errors,
-    and names of commands. Every other word becomes "...". So a secret is removed whatever it looks like, and wherever
-    the server cuts it off.
+  * `redacted` filters replies, which may repeat a token or a password. It keeps only the words that servers use in
+    their errors, so a secret is removed whatever it looks like, and wherever the server cuts it off.
   * `redacted_login` filters replies to commands that carry credentials. A password may be a word that servers use, so
     it keeps whole phrases only.
-  * `shown` makes other text printable and cuts it: text that cannot repeat a command, such as a role or a marker.
+  * `shown` makes text printable that cannot repeat a command, such as a role or a marker.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-# The length in characters to which a text is cut.
+# Characters.
 LONGEST = 200
 
-# The filters read this many characters of a text. No error of a server is longer.
+# No error of a server is longer.
 _LOOKED_AT = 1024
 
 _LEFT_OUT = "..."
@@ -60,7 +59,6 @@ rate limit exceeded. too many requests. backend, upstream, proxy, connection, fa
 peer. shutting down. HTTP bad request. QUEUED PONG OK.
 """
 
-# The commands that this client and its scripts call.
 _COMMANDS = """
 acl auth caching client del delex delifeq eval evalsha exists get hello incr info load off on optin noloop pexpire ping
 pttl px nx scan script select set setname strlen time tracking zadd zcard zcount zrange zrangebyscore zrank zrem zscore
@@ -68,12 +66,12 @@ zremrangebyscore zremrangebyrank hget hset hdel hgetall hlen hincrby sadd srem s
 watch multi exec discard
 """
 
-# A part of a word, such as "EVALSHA", "RESP3" or "can't".
+# Such as "EVALSHA", "RESP3" or "can't".
 _PART = r"[A-Za-z]+\d?(?:'[a-z]+)?"
 
 _KNOWN = frozenset(re.findall(_PART, f"{_ERRORS} {_COMMANDS}".lower()))
 
-# A word, such as "script|load" or "username-password", with the punctuation that may surround it.
+# With the punctuation that may surround it.
 _WORD = re.compile(rf"[(\[<`'\"]*({_PART}(?:[-|/]{_PART})*)[`'\")\]>]*[.,:;?!]*")
 
 # The text after the first phrase repeats what the server was sent, and after the second one it says nothing new.
@@ -102,17 +100,13 @@ _OF_LOGIN = re.compile(
 
 
 def shown(text: object, longest: int = LONGEST) -> str:
-    """Return a text in printable ASCII, cut to `longest` characters.
-
-    The result has no line breaks, control characters or changes of text direction.
-    """
+    """Return a text in printable ASCII, without line breaks, cut to `longest` characters."""
     cut = str(text)[: longest + 1]
     plain = "".join([each if " " <= each <= "~" else each.encode("unicode_escape").decode() for each in cut])
     return plain if len(plain) <= longest else plain[:longest] + _LEFT_OUT
 
 
 def redacted(text: str) -> str:
-    """Return the safe part of a reply to a command that carries no credentials."""
     return _redacted(text[:_LOOKED_AT])
 
 
@@ -133,7 +127,6 @@ def _redacted(text: str) -> str:
 
 
 def redacted_login(text: str) -> str:
-    """Return the safe part of a reply to a command that carries credentials."""
     text = text[:_LOOKED_AT]
     phrase = _OF_LOGIN.match(text)
     if phrase is not None:

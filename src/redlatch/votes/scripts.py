@@ -1,12 +1,11 @@
 """The Lua scripts of plain and fenced locks and of the guard.
 
-The client loads them at every connect and calls each by its SHA-1 with EVALSHA. Each script takes the key of the lock
-as KEYS[1] and returns 1 (yes) or 0 (no), unless its comment says otherwise. The scripts that extend or release a lock
-use only GET, DEL, PTTL and PEXPIRE. So a minimal ACL user can run them, and they work at maxmemory, where SET fails.
+Each script takes the key of the lock as KEYS[1] and returns 1 (yes) or 0 (no), unless its comment says otherwise. The
+scripts that extend or release a lock use only GET, DEL, PTTL and PEXPIRE. So a minimal ACL user can run them, and they
+work at maxmemory, where SET fails.
 
-A server runs a script to its end or to its first error, and does not roll back. So each script first runs every command
-that the server may refuse, and only then writes; or it undoes its writes. If the user lacks a right, no half-done
-change remains.
+A server does not roll back after an error. So each script first runs every command that the server may refuse, and only
+then writes; or it undoes its writes. If the user lacks a right, no half-done change remains.
 Source of RELEASE: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 """
 
@@ -14,19 +13,11 @@ from __future__ import annotations
 
 import hashlib
 
-# The most bytes of a token that `HOLDER` returns: our own tokens are shorter.
+# Our own tokens are shorter.
 LONGEST_TOKEN = 128
 
 
 class Script:
-    """A Lua script.
-
-    Attributes:
-        text: the text of the script.
-        keys: the number of its keys, as decimal digits.
-        sha: the SHA-1 of the text for EVALSHA, as hexadecimal digits.
-    """
-
     __slots__ = ("_begins", "keys", "sha", "text")
 
     def __init__(self, text: str, keys: int = 1) -> None:
@@ -36,7 +27,6 @@ class Script:
         self._begins: dict[int, bytes] = {}
 
     def begin(self, arguments: int) -> bytes:
-        """Return the beginning of a call by EVALSHA in RESP, for this number of keys and other arguments."""
         begin = self._begins.get(arguments)
         if begin is None:
             head = b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$%d\r\n%b\r\n"
@@ -45,27 +35,25 @@ class Script:
         return begin
 
 
-# ARGV[1] token. Delete the key if it holds the token.
+# ARGV[1] token.
 RELEASE = Script('if redis.call("get",KEYS[1])==ARGV[1] then return redis.call("del",KEYS[1]) else return 0 end')
 
-# ARGV[1] token, ARGV[2] milliseconds. Let the key live for at least that long from now if it holds the token. The
-# script never creates the key and never extends the key of another holder. It never shortens a ttl, because a late copy
-# of a short extension may arrive after a longer one. PTTL costs 0.1 to 0.4 us. PEXPIRE GT needs Redis 7, and it does
-# not give a ttl to a key without one.
+# ARGV[1] token, ARGV[2] milliseconds that the key lives from now. The script never creates the key, and never shortens
+# a ttl, because a late copy of a short extension may arrive after a longer one. PTTL costs 0.1 to 0.4 us. PEXPIRE GT
+# needs Redis 7, and it does not give a ttl to a key without one.
 EXTEND = Script(
     """if redis.call("get",KEYS[1])~=ARGV[1] then return 0 end
 if redis.call("pttl",KEYS[1])<tonumber(ARGV[2]) then redis.call("pexpire",KEYS[1],ARGV[2]) end
 return 1"""
 )
 
-# ARGV[1] token. Return whether the key holds the token.
+# ARGV[1] token.
 OWNED = Script('if redis.call("get",KEYS[1])==ARGV[1] then return 1 else return 0 end')
 
-# Return whether the key exists, with any token.
 LOCKED = Script('if redis.call("get",KEYS[1]) then return 1 else return 0 end')
 
-# KEYS[2] the fence counter, or KEYS[1] if the lock has none. If the key exists, return as one status for how many
-# milliseconds it will live, the counter, and the token. Line breaks in a token become spaces.
+# KEYS[2] the fence counter, or KEYS[1] if the lock has none. Return one status: the milliseconds that the key will
+# live, the counter, and the token. Line breaks in a token become spaces.
 HOLDER = Script(
     f"""local held=redis.call("get",KEYS[1])
 if not held then return 0 end
@@ -74,8 +62,8 @@ return {{ok=redis.call("pttl",KEYS[1]).." "..counter.." "..string.sub(held,1,{LO
     keys=2,
 )
 
-# A fence counter expires a day after it was last raised. A missing counter counts as the server's clock (TIME, in
-# microseconds) minus half a day. That is above the expired counter if clocks differ by less than half a day, and if
+# A fence counter expires a day after it was last raised. A missing one counts as the server's clock (TIME, in
+# microseconds) minus half a day. That is above the expired counter if clocks differ by less than half a day, and
 # counters run ahead of the clocks by less than that.
 FENCE_IDLE_MS = 86_400_000
 _COUNTER = f"""local function counter()
@@ -86,10 +74,9 @@ return t[1]*1000000+t[2]-{FENCE_IDLE_MS * 500}
 end
 """
 
-# KEYS[2] counter, ARGV[1] token, ARGV[2] ttl in milliseconds, ARGV[3] first and ARGV[4] last proposed fence. Set the
-# key if it does not exist. If the first fence is above the counter, raise the counter to the last one and return the
-# first. Otherwise return minus the counter. The script then also stores a missing counter, since a second round would
-# otherwise read a later clock. Return 0 if the key exists.
+# KEYS[2] counter, ARGV[1] token, ARGV[2] ttl in milliseconds, ARGV[3] first and ARGV[4] last proposed fence. If the
+# first fence is above the counter, raise the counter to the last one and return the first. Otherwise return minus the
+# counter, and store a missing one: a second round would otherwise read a later clock. Return 0 if the key exists.
 ACQUIRE_FENCED = Script(
     _COUNTER
     + f"""local c=counter()
@@ -103,8 +90,7 @@ return tonumber(ARGV[3])""",
     keys=2,
 )
 
-# KEYS[2] counter, ARGV[1] token, ARGV[2] first and ARGV[3] last proposed fence. If the key holds the token and the
-# first fence is above the counter, raise the counter to the last one.
+# KEYS[2] counter, ARGV[1] token, ARGV[2] first and ARGV[3] last proposed fence.
 CONFIRM = Script(
     _COUNTER
     + f"""if redis.call("get",KEYS[1])~=ARGV[1] or tonumber(ARGV[2])<=counter() then return 0 end
@@ -113,15 +99,13 @@ return 1""",
     keys=2,
 )
 
-# A marker (see `guard`) expires when no client has asked for it for 35 days, so a job that runs once a month finds it.
-# That is more than twice the longest ttl that a lock may have.
+# A job that runs once a month finds its marker. That is more than twice the longest ttl of a lock.
 KEPT_MS = 35 * 86_400_000
 
 # A marker has two lines: its identity, and its horizon in milliseconds.
-# KEYS[1] marker, ARGV[1] expected identity, ARGV[2] wanted horizon. If the marker has that identity, raise its horizon
-# to at least the wanted one and let it live longer. Return the server's clock in microseconds since 1970 and the
-# horizon, as one status; or 0 if the identity is another one. At maxmemory a server refuses SET, unless the script has
-# already written; so PEXPIRE comes first.
+# KEYS[1] marker, ARGV[1] expected identity, ARGV[2] wanted horizon. Raise the horizon to at least the wanted one, and
+# return the server's clock in microseconds since 1970 and the horizon, as one status; or 0 if the identity is another
+# one. PEXPIRE comes first: at maxmemory a server refuses SET, unless the script has already written.
 PULSE = Script(f"""local m=redis.call("get",KEYS[1])
 if not m or string.sub(m,1,#ARGV[1]+1)~=ARGV[1].."\\n" then return 0 end
 local h=tonumber(string.sub(m,#ARGV[1]+2))
@@ -132,9 +116,8 @@ if w>h then redis.call("set",KEYS[1],ARGV[1].."\\n"..ARGV[2],"PX","{KEPT_MS}") h
 return {{ok=string.format("%.0f %.0f",t[1]*1000000+t[2],h)}}""")
 
 # KEYS[1] marker, ARGV[1] expected marker or "" if there should be none, ARGV[2] new marker, ARGV[3] its ttl in
-# milliseconds, ARGV[4] when the client decided to write it, in microseconds by this server's clock. Replace the marker
-# if it is the expected one, with the same horizon. The script refuses a write that is more than MARK_WITHIN_US old. For
-# PEXPIRE see PULSE.
+# milliseconds, ARGV[4] when the client decided to write it, in microseconds by this server's clock. A write that is
+# more than MARK_WITHIN_US old is refused. For PEXPIRE see PULSE.
 MARK_WITHIN_US = 5_000_000
 MARK = Script(f"""local t=redis.call("time")
 if t[1]*1000000+t[2]-tonumber(ARGV[4])>{MARK_WITHIN_US} then return 0 end

@@ -17,8 +17,6 @@ FIRST_PATIENCE, LONGEST_PATIENCE = 0.05, 1.0
 
 
 class _Helper:
-    """Some work. The first thread that was started for it does it."""
-
     def __init__(self, name: str, work: Callable[..., object], args: tuple[Any, ...]) -> None:
         self._name = name
         self._work = work
@@ -69,7 +67,7 @@ def claim(unclaimed: list[None]) -> bool:
 
 
 def _name_thread(name: str) -> None:
-    """Name the calling thread for `top -H` and debuggers. Only Linux has the file; a thread needs no name."""
+    """Name the calling thread for `top -H` and debuggers. Only Linux has the file."""
     try:
         with open(f"/proc/self/task/{_thread.get_native_id()}/comm", "w") as comm:
             # The kernel keeps 15 bytes.

@@ -1,4 +1,4 @@
-"""The traits of a server, from its handshake, and the exceptions for errors from servers."""
+"""What a server says outside of the engine: its traits, its errors, and the limits for its replies."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import redis.exceptions as redis_errors
 
+from ..errors import MasterRefused
 from ..votes.commands import BY_SHA, DELEX, DELIFEQ, FULL_TEXT
 from ..votes.redaction import redacted, redacted_login, shown
 
@@ -23,17 +24,25 @@ _ERROR_KINDS: dict[str, type[Exception]] = {
 # Errors of servers for a script that calls a command without permission. Redis up to 7.0 does not name the command.
 _NOT_IN_SCRIPTS = "ACL failure in script", "executing the script can't run this command"
 
-# The part that errors show of a reply with a length: its type and its length.
 _HEADER = re.compile(rb"[*%~>|$=!]\d{1,8}")
+
+# A handshake returns some INFO sections of a few kilobytes each, and the SHA of each script.
+MAX_BYTES = 131_072
+
+# The map of HELLO has fourteen elements, and seven more for each module.
+MAX_ELEMENTS = 4096
+
+MAX_DIGITS = 18
+
+_WITH_LENGTH = b"$=!"
+_WITH_COUNT = b"*%~>|"
+_OF_PAIRS = b"%|"
 
 
 def reply_error(text: str, login: bool = False) -> Exception:
-    """Turn an error reply into redis-py's exception, so that causes look familiar to readers.
+    """Turn an error reply into redis-py's exception.
 
-    Every error reply passes through here. Its text is filtered, because a server may repeat what it was sent.
-
-    Args:
-        login: whether the command carried credentials.
+    Its text is filtered, because a server may repeat what it was sent; `login` is True if that had credentials.
     """
     return _kind_of(text)(redacted_login(text) if login else redacted(text))
 
@@ -57,16 +66,14 @@ class Traits:
 
     Attributes:
         run_id: the server's own random name, new at every start.
-        server, version: "valkey" or "redis", and its version as a tuple of numbers.
         role: "master", or the role that it reports, made printable.
         protocol: 3, or 2 where HELLO was refused.
         tracking: whether the server pushes when a key that was noted has changed.
         dialect: the cheapest way to call it (see votes.commands).
         evicts: its maxmemory_policy, made printable, if that may evict keys before they expire; else "".
-        doubted_ns: votes of former connections before this time may be void, in nanoseconds since boot; 0 if none are.
-            Only a bridge says so; for a server of Redis the guard decides.
+        doubted_ns: votes of former connections before this time may be void. Only a bridge says so; for a server of
+            Redis the guard decides.
         report: what the extension of the handshake returned; None without an extension.
-        scripts: whether commands call scripts there (see `scriptless`).
         reports_itself: whether the log already describes this server to its owner.
     """
 
@@ -89,11 +96,11 @@ class Traits:
         self.evicts = "" if policy == "noeviction" or info.get("maxmemory") == "0" else shown(policy)
 
     def ends(self, error: Exception) -> bool:
-        """Return whether an error reply means that the connection is of no use any more; a bridge may say so."""
+        """Return whether an error means that the connection is of no use any more."""
         return False
 
     def lacks(self, error: Exception) -> bool:
-        """Return whether an error means that a command or script is unknown here, but a script's full text may work."""
+        """Return whether an error means that a script's full text may work instead."""
         return str(error).startswith(("NOSCRIPT", "NOPERM", "ERR unknown command"))
 
     def downgrade(self, error: Exception, dialect: int) -> int:
@@ -109,3 +116,56 @@ def _dialect_of(server: str, version: tuple[int, ...]) -> int:
     if server == "valkey":
         return DELIFEQ if version >= (9,) else BY_SHA
     return DELEX if version >= (8, 4) else BY_SHA
+
+
+class Limits:
+    """The limits for the replies to a handshake, checked before the parser sees them.
+
+    hiredis allocates a list as long as the header of an array says, before any element has come: fourteen bytes can
+    cost eight gigabytes. After the handshake, only the bridge to a server without scripts parses replies with a length
+    (see `engine`); there the limits count for each batch of commands.
+    """
+
+    def __init__(self) -> None:
+        self._bytes = self._elements = 0
+        # The number of bytes of the current string that have not come yet.
+        self._skip = 0
+        # The beginning of a line whose end has not come yet.
+        self._line = b""
+
+    def forgive(self) -> None:
+        self._bytes = self._elements = 0
+
+    def check(self, data: bytes) -> None:
+        """Raise MasterRefused if the stream is too long, or a header announces too many bytes or elements."""
+        self._bytes += len(data)
+        if self._bytes > MAX_BYTES:
+            raise MasterRefused(f"the server sent more than {MAX_BYTES} bytes in answer to the handshake")
+        start = 0
+        while start < len(data):
+            if self._skip:
+                step = min(self._skip, len(data) - start)
+                self._skip -= step
+                start += step
+                continue
+            end = data.find(b"\n", start)
+            if end < 0:
+                self._line += data[start:]
+                return
+            line, self._line = self._line + data[start:end], b""
+            start = end + 1
+            self._take(line[:1], line[1:].rstrip(b"\r"))
+
+    def _take(self, kind: bytes, said: bytes) -> None:
+        """Check one header. The parser refuses a header without a number."""
+        if not kind or kind not in _WITH_LENGTH + _WITH_COUNT or not said.isdigit():
+            return
+        number = int(said) if len(said) <= MAX_DIGITS else 1 << 62
+        if kind in _WITH_LENGTH:
+            if number > MAX_BYTES:
+                raise MasterRefused(f"the server announced a string of {number} bytes in answer to the handshake")
+            self._skip = number + 2
+            return
+        self._elements += number * (2 if kind in _OF_PAIRS else 1)
+        if self._elements > MAX_ELEMENTS:
+            raise MasterRefused(f"the server announced more than {MAX_ELEMENTS} elements in answer to the handshake")

@@ -14,7 +14,7 @@ from support.dialling import master_of
 from support.faces import in_thread
 from support.scripted import scripted
 
-from redlatch.masters.group import Group
+from redlatch.masters.master import Group
 from redlatch.wire.dial import sentinels
 from redlatch.wire.dial.sentinels import address_in, find_master
 

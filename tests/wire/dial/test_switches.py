@@ -21,7 +21,7 @@ from support.faces import await_true, descriptors
 from support.forked import in_child
 from support.played_sentinel import SUBSCRIBED, PlayedSentinel, message, played
 
-from redlatch.masters.group import Found, Group
+from redlatch.masters.master import Found, Group
 from redlatch.votes.commands import pack
 from redlatch.wire.dial import subscription, switches
 from redlatch.wire.dial.sentinels import find_master

@@ -1,4 +1,4 @@
-# Types for src/redlatch/drivers/aio.py when it is compiled. The fields are described there.
+# Types for src/redlatch/drivers/aio.py.
 
 cimport cython
 
@@ -21,8 +21,8 @@ cdef class Driver(BaseDriver):
     cdef long long _attending_ns
     cdef set _renewals
     cdef set _pauses
-    cdef object _arrivals      # deque of (index, Outcome)
-    cdef object _owner         # weak reference, or None
+    cdef object _arrivals
+    cdef object _owner
     cdef bint _forgotten
     cdef object _quorate
     cdef object _complete

@@ -1,4 +1,4 @@
-# The types of src/redlatch/drivers/base.py when it is compiled; the fields are described there.
+# Types for src/redlatch/drivers/base.py.
 
 from redlatch._c.drivers.lifecycle cimport Lifecycle
 from redlatch._c.quorum.calls cimport Calls

@@ -1,4 +1,4 @@
-# The types of src/redlatch/drivers/followers.py when it is compiled; the fields are described there.
+# Types for src/redlatch/drivers/followers.py.
 
 cimport cython
 

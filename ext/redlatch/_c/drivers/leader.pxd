@@ -1,4 +1,4 @@
-# The types of src/redlatch/drivers/leader.py when it is compiled; the fields are described there.
+# Types for src/redlatch/drivers/leader.py.
 
 cimport cython
 
@@ -16,10 +16,10 @@ from redlatch._c.wire.engine.net cimport Wires
 cdef class Leader:
     cdef public Fleet fleet
     cdef readonly dict role
-    cdef readonly object inbox       # deque of Ballot
-    cdef readonly list sleepers      # of Sleeper
+    cdef readonly object inbox
+    cdef readonly list sleepers
     cdef public bint polling
-    cdef object _arrivals            # deque of (index, Outcome)
+    cdef object _arrivals
     cdef object _connections
     cdef Lifecycle _lifecycle
     cdef object _background

@@ -1,4 +1,4 @@
-# The types of src/redlatch/drivers/lifecycle.py when it is compiled; the fields are described there.
+# Types for src/redlatch/drivers/lifecycle.py.
 
 cimport cython
 

@@ -1,4 +1,4 @@
-# Declarations of the compiled sleeper for the compiled driver. src/redlatch/drivers/sleeper.py describes the interface.
+# Declarations of sleeper.pyx.
 
 cimport cython
 

@@ -25,19 +25,10 @@ cdef BootClock clock = BootClock()
 
 
 cpdef unsigned long this_thread() noexcept:
-    """Return the ident of the calling thread, as `threading.get_ident` does."""
     return PyThread_get_thread_ident()
 
 
 cdef class Sleeper:
-    """A thread that waits for its ballot, or to be promoted to leader.
-
-    Attributes:
-        thread: its ident.
-        asleep: whether it must be woken; the thread that wakes it clears this first.
-        decided: whether its ballot is decided, so that it is woken for that and not promoted any more.
-    """
-
     def __cinit__(self):
         self.lock = PyThread_allocate_lock()
         if self.lock == NULL:
@@ -56,7 +47,6 @@ cdef class Sleeper:
             PyThread_free_lock(self.lock)
 
     cpdef sleep(self, long long timeout_ns, Sleeper other=None):
-        """Wake the other one, then sleep until woken, for at most `timeout_ns`."""
         cdef long long until = clock.now() + timeout_ns
         cdef PyThread_type_lock theirs = NULL
         cdef PyLockStatus status
@@ -75,7 +65,6 @@ cdef class Sleeper:
             timeout_ns = until - clock.now()
 
     cpdef wake(self):
-        """Wake the thread, or have its next sleep return at once."""
         if self.asleep:
             self.asleep = False
             PyThread_release_lock(self.lock)

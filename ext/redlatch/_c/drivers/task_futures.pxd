@@ -1,4 +1,4 @@
-# Types for src/redlatch/drivers/task_futures.py when it is compiled. The fields are described there.
+# Types for src/redlatch/drivers/task_futures.py.
 
 cimport cython
 

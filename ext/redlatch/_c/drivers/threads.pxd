@@ -1,4 +1,4 @@
-# Types for src/redlatch/drivers/threads.py when it is compiled. The fields are described there.
+# Types for src/redlatch/drivers/threads.py.
 
 cimport cython
 
@@ -23,7 +23,7 @@ cdef class Driver(BaseDriver):
     cdef object _reports
     cdef object _push_reader
     cdef bint _connected
-    cdef dict _connecting      # process id: Lock
+    cdef dict _connecting
 
     cpdef run(self, steps)
     cdef _recover(self, steps, error)

@@ -1,4 +1,4 @@
-# The types of src/redlatch/drivers/wake_chain.py when it is compiled; the fields are described there.
+# Types for src/redlatch/drivers/wake_chain.py.
 
 cimport cython
 
@@ -9,7 +9,7 @@ from redlatch._c.votes.units cimport Clock
 
 @cython.final
 cdef class WakeChain:
-    cdef readonly list ready      # of Sleeper
+    cdef readonly list ready
     cdef public Sleeper resting
     cdef Clock _clock
     cdef long long _apart_ns
@@ -35,7 +35,7 @@ cdef class WakeChain:
 @cython.final
 cdef class Watchers:
     cdef Clock _clock
-    cdef object _sleepers    # deque of Sleeper
+    cdef object _sleepers
 
     cpdef notify(self)
     cpdef wait(self, done, long long until_ns)

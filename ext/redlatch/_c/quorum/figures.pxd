@@ -1,7 +1,7 @@
 cimport cython
 
 from redlatch._c.votes.ballot cimport Ballot
-from redlatch._c.votes.durations cimport Durations
+from redlatch._c.votes.units cimport Durations
 
 
 @cython.final

@@ -49,10 +49,7 @@ def synchronize(
     blocking: bool = True,
     timeout: float = -1,
 ) -> Callable[[AnyFunction], AnyFunction]:
-    """Make a decorator that allows one call of the function at a time, over all processes.
-
-    The arguments are those of `Redlock` and `Redlock.acquire`.
-    """
+    """Make a decorator that allows one call of the function at a time; arguments as for `Redlock` and its `acquire`."""
     make = functools.partial(
         Redlock,
         key=key,

@@ -1,4 +1,4 @@
-"""The part of pottery's locks that the classes for threads and asyncio share, and their errors."""
+"""The part of pottery's locks that the classes for threads and asyncio share, and the errors."""
 
 from __future__ import annotations
 
@@ -29,32 +29,19 @@ if _original is None:
 
     @dataclass
     class PrimitiveError(Exception):
-        """Base of the errors of locks.
-
-        Args:
-            key: the key of the lock, with its prefix.
-            masters: the masters of the lock.
-            redis_errors: the errors of the masters that failed.
-        """
-
         key: str
         masters: Iterable[Any]
         redis_errors: Iterable[redis.RedisError] = ()
 
-    class QuorumNotAchieved(PrimitiveError, RuntimeError):
-        """A ``with`` did not get the lock."""
+    class QuorumNotAchieved(PrimitiveError, RuntimeError): ...
 
-    class TooManyExtensions(PrimitiveError, RuntimeError):
-        """The lock was already extended `num_extensions` times."""
+    class TooManyExtensions(PrimitiveError, RuntimeError): ...
 
-    class ExtendUnlockedLock(PrimitiveError, RuntimeError):
-        """The lock to extend is not held."""
+    class ExtendUnlockedLock(PrimitiveError, RuntimeError): ...
 
-    class ReleaseUnlockedLock(PrimitiveError, RuntimeError):
-        """The lock to release is not held."""
+    class ReleaseUnlockedLock(PrimitiveError, RuntimeError): ...
 
-    class QuorumIsImpossible(PrimitiveError, RuntimeError):
-        """Too many masters failed."""
+    class QuorumIsImpossible(PrimitiveError, RuntimeError): ...
 
 else:
     PrimitiveError = _original.PrimitiveError  # type: ignore[misc]
@@ -114,7 +101,7 @@ class BaseRedlock:
 
     @property
     def key(self) -> str:
-        """The key on the masters: "redlock:" and the given key."""
+        """The key on the masters, which begins with "redlock:"."""
         return self._key
 
     @key.setter
@@ -159,11 +146,7 @@ class BaseRedlock:
         logger.info(text, name, -(-waited_ns // MILLISECOND), name, won)
 
     def _report(self, raises: bool | None, error: LockError) -> list[redis.RedisError]:
-        """Log a QuorumUnavailable, and raise QuorumIsImpossible if the call wants that (None: if the lock does).
-
-        Returns:
-            The causes as errors of redis-py.
-        """
+        """Log a QuorumUnavailable; raise QuorumIsImpossible if the call or the lock wants it. Return the causes."""
         errors = shared.redis_errors_of(error)
         if isinstance(error, QuorumUnavailable):
             logger.error("%s: %s", type(self).__qualname__, error)
@@ -187,12 +170,12 @@ class BaseRedlock:
         return self._lease
 
     def _forget(self, lease: Any) -> None:
-        """Forget the redlatch lock, unless another thread has acquired a new one through this object."""
+        # Another thread may have acquired a new lock through this object.
         if self._lease is lease:
             self._lease = None
 
     def _not_released(self, lease: Any, raises: bool | None, error: LockError) -> Exception:
-        """Return the error to raise. Keep the lock if too many masters failed: `release` may be called again."""
+        # If too many masters failed, `release` may be called again.
         errors = self._report(raises, error)
         if not isinstance(error, QuorumUnavailable):
             self._forget(lease)

@@ -1,5 +1,5 @@
 # Generated from compat/pottery/aio.py by tests/support/threads_face.py: change the source, and run `make faces`.
-"""pottery's lock for threads; `compat.pottery.base` has the part that both faces share."""
+"""pottery's lock for threads."""
 
 from __future__ import annotations
 
@@ -25,11 +25,7 @@ class Redlock(BaseRedlock):
         Args:
             blocking: if False, make only one attempt. Default True.
             timeout: seconds to wait; -1 waits without a limit.
-            raise_on_redis_errors: if True, raise if too many masters fail; None uses the lock's setting.
-
-        Raises:
-            QuorumIsImpossible: too many masters failed, and `raise_on_redis_errors` is set.
-            ValueError: a timeout was given for a call that does not block.
+            raise_on_redis_errors: if True, raise an error if too many masters fail. Default None: as the lock says.
         """
         trial = self._trial(blocking, timeout)
         if trial is None:
@@ -54,11 +50,7 @@ class Redlock(BaseRedlock):
         return won
 
     def locked(self, *, raise_on_redis_errors: bool | None = None) -> float:
-        """Return the seconds of validity left if a quorum confirms that this object holds the lock, otherwise 0.
-
-        Raises:
-            QuorumIsImpossible: too many masters failed, and `raise_on_redis_errors` is set.
-        """
+        """Return the seconds of validity left if a quorum confirms that this object holds the lock, otherwise 0."""
         lease = self._lease
         try:
             held = lease is not None and lease.owned()
@@ -68,13 +60,7 @@ class Redlock(BaseRedlock):
         return lease.remaining() if held else 0
 
     def extend(self, *, raise_on_redis_errors: bool | None = None) -> None:
-        """Extend the lock to `auto_release_time` seconds from now.
-
-        Raises:
-            TooManyExtensions: the lock was already extended `num_extensions` times.
-            ExtendUnlockedLock: the lock is not held, or was lost.
-            QuorumIsImpossible: too many masters failed, and `raise_on_redis_errors` is set.
-        """
+        """Extend the lock to `auto_release_time` seconds from now."""
         lease = self._extensible()
         try:
             lease.extend(self.auto_release_time)
@@ -83,12 +69,7 @@ class Redlock(BaseRedlock):
         self._extension_num += 1
 
     def release(self, *, raise_on_redis_errors: bool | None = None) -> None:
-        """Release the lock.
-
-        Raises:
-            ReleaseUnlockedLock: the lock is not held, or was lost; or too many masters failed, then call it again.
-            QuorumIsImpossible: too many masters failed, and `raise_on_redis_errors` is set.
-        """
+        """Release the lock. Call it again after a ReleaseUnlockedLock because too many masters failed."""
         lease = self._held()
         try:
             lease.release()

@@ -3,7 +3,7 @@
     import redlatch.compat.redis_lock as redis_lock     # was: import redis_lock
 
 docs/migrate-python-redis-lock.md has the differences. Waiters of both clients wake each other: a release pushes the
-signal list, and the drop-in's waiters get every change.
+signal list, and the drop-in's waiters learn of every change.
 """
 
 from __future__ import annotations
@@ -47,26 +47,19 @@ return #locks"""
 
 if _original is None:
 
-    class AlreadyAcquired(RuntimeError):
-        """This lock object, or another one with its id, already holds the lock."""
+    class AlreadyAcquired(RuntimeError): ...
 
-    class NotAcquired(RuntimeError):
-        """The lock is not held, or was lost."""
+    class NotAcquired(RuntimeError): ...
 
-    class AlreadyStarted(RuntimeError):
-        """Never raised here, because the drop-in starts no thread."""
+    class AlreadyStarted(RuntimeError): ...
 
-    class TimeoutNotUsable(RuntimeError):
-        """A timeout was given for a call that does not block."""
+    class TimeoutNotUsable(RuntimeError): ...
 
-    class InvalidTimeout(RuntimeError):
-        """The timeout is negative."""
+    class InvalidTimeout(RuntimeError): ...
 
-    class TimeoutTooLarge(RuntimeError):
-        """The timeout is longer than the lock's ttl."""
+    class TimeoutTooLarge(RuntimeError): ...
 
-    class NotExpirable(RuntimeError):
-        """A lock that does not expire cannot be extended."""
+    class NotExpirable(RuntimeError): ...
 
 else:
     AlreadyAcquired = _original.AlreadyAcquired  # type: ignore[misc]
@@ -87,9 +80,7 @@ class Lock:
         expire: the ttl in whole seconds. With None or 0 the lock is renewed until it is released. Default None.
         id: the id of the holder, which is the value of the key. Default None: a fresh id for each acquire.
         auto_renewal: if True, the lock is renewed until it is released. Default False.
-        strict: if True, `redis_client` must be a `redis.StrictRedis`. Default True.
         signal_expire: the ttl in milliseconds of the signal to waiters. Default 1000.
-        blocking: if True, ``with`` waits. Default True.
     """
 
     def __init__(
@@ -125,7 +116,7 @@ class Lock:
 
     @property
     def id(self) -> str:
-        """The id of the holder while this object holds the lock; before that, the id of the next acquire."""
+        """The id of the holder, or of this object's next acquire."""
         lease = self._lease
         token = None if lease is None or self._chosen else shared.shown_token(lease)
         if token is not None:
@@ -141,7 +132,7 @@ class Lock:
         return self.id == self.get_owner_id()
 
     def get_owner_id(self) -> str | None:
-        """Return the id of the lock's holder, from the server."""
+        """Return the holder's id, from the server."""
         owner = self._client.get(self._name)
         if owner is not None:
             # The caller may release with this id, so mark it as shown.
@@ -149,16 +140,11 @@ class Lock:
         return owner.decode("ascii", "replace") if isinstance(owner, bytes) else owner
 
     def acquire(self, blocking: bool = True, timeout: float | str | None = None) -> bool:
-        """Acquire the lock.
-
-        Args:
-            blocking: if False, make only one attempt. Default True.
-            timeout: whole seconds to wait; None or 0 waits without a limit.
+        """Acquire the lock within `timeout` whole seconds (None or 0: no limit), or with one attempt if not `blocking`.
 
         Raises:
             AlreadyAcquired: this object, or another one with its id, holds the lock.
             TimeoutNotUsable, InvalidTimeout, TimeoutTooLarge: a timeout without blocking, below 0, or above `expire`.
-            redis.ConnectionError, redis.TimeoutError: the server does not answer.
         """
         _acquire_logger.debug("Acquiring Lock(%r) ...", self._name)
         if (self._chosen or (self._lease is not None and self._lease.remaining() > 0)) and self._held:
@@ -206,8 +192,6 @@ class Lock:
         Raises:
             NotAcquired: the lock is not held, or was lost.
             NotExpirable: the lock has no `expire`.
-            TypeError, ValueError: there is no `expire`, here or in the lock; or it is negative.
-            redis.ConnectionError, redis.TimeoutError: the server does not answer.
         """
         seconds = _seconds(expire) or self._expire
         if seconds is None:
@@ -241,7 +225,7 @@ class Lock:
     def _do(self, what: Callable[[Any], None], refused: str) -> None:
         held = lease = self._lease
         if held is None:
-            # No code can have acquired the lock with an id that does not exist yet.
+            # No code can have acquired the lock without an id.
             if self._id is None:
                 raise NotAcquired(refused)
             client = self._ours
@@ -280,7 +264,6 @@ class Lock:
         return kind
 
     def locked(self) -> bool:
-        """Return True if any holder has the lock."""
         return bool(self._client.exists(self._name) == 1)
 
     def reset(self) -> None:

@@ -30,7 +30,6 @@ class RedisCache(PlainRedisCache):  # type: ignore[misc]
     def lock(
         self, key: str, expire: float | None = None, id: str | bytes | None = None, auto_renewal: bool = False
     ) -> Lock:
-        """Make a lock; the arguments are those of `redlatch.compat.redis_lock.Lock`."""
         return Lock(self._raw_client(), key, expire=expire, id=id, auto_renewal=auto_renewal)
 
     def locked_get_or_set(
@@ -43,16 +42,11 @@ class RedisCache(PlainRedisCache):  # type: ignore[misc]
         lock_key: str | None = None,
         timeout: Any = DEFAULT_TIMEOUT,
     ) -> Any:
-        """Return the cache's value for a key. If there is none, one caller creates it under a lock.
-
-        Raises:
-            ValueError: `value_creator` returned None.
-        """
+        """Return the cache's value for a key. If there is none, one caller creates it under a lock."""
         value = self.get(key, version=version)
         if value is not None:
             return value
         with self.lock(lock_key or f"get_or_set:{key}", expire=expire, id=id):
-            # Another caller may have created the value meanwhile.
             value = self.get(key, version=version)
             if value is None:
                 value = value_creator()

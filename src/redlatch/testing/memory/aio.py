@@ -17,12 +17,11 @@ class AsyncMemoryClient(MemoryControl, AsyncClient):
     """An `AsyncClient` without a server: its masters are in memory, and its time is virtual.
 
     It has all calls, locks and errors of an `AsyncClient`. Time stands still while your code runs. It jumps when all
-    tasks that use the client wait for something, so a timeout takes no real time. It does no I/O: a test takes some
-    milliseconds.
+    tasks that use the client wait, so a timeout takes no real time.
 
     Args:
         masters: the number of masters, 1 to 15; or the `memory` of another client, to act as another process with the
-            same masters and the same time. Default 3.
+            same masters and time. Default 3.
         options: as for `AsyncClient`.
 
     Attributes:
@@ -38,16 +37,7 @@ class AsyncMemoryClient(MemoryControl, AsyncClient):
         return partial(TaskMemoryDriver, self.memory)
 
     async def advance(self, seconds: float) -> None:
-        """Wait for some virtual time. It takes no real time if all other tasks also wait.
-
-        Meanwhile keys expire, renewals happen and losses are reported, each at its time.
-
-        Args:
-            seconds: the virtual time to wait.
-
-        Raises:
-            ConfigurationError, TypeError: the number is negative, or no number.
-        """
+        """Wait for some seconds of virtual time. Meanwhile keys expire, renewals happen and losses are reported."""
         await self._driver.sleep(int((seconds_of("seconds", seconds) or 0.0) * SECOND))
 
     def drop(self) -> None:

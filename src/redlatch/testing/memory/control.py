@@ -1,5 +1,3 @@
-"""Calls for tests, beside those of a client: lose a lock, hold a name, break the quorum."""
-
 from __future__ import annotations
 
 import contextlib
@@ -23,20 +21,11 @@ from redlatch.testing.memory.masters import MemoryMasters
 from redlatch.votes.commands import FULL_TEXT
 from redlatch.votes.label import label_of
 
-# The owner of names that are held for a test.
 SOMEBODY = "somebody else"
 
 
 class Held:
-    """A name that another holder has for a test; `hold` makes it. The end of a ``with`` releases it.
-
-    Args:
-        client: the client of the other holder.
-        lock: its held lock.
-
-    Attributes:
-        name: the held name.
-    """
+    """A name that another holder has for a test, made by `hold`. The end of a ``with`` releases it."""
 
     def __init__(self, memory: MemoryMasters, client: Any, lock: Any) -> None:
         self.name: str | bytes = lock.name
@@ -49,11 +38,11 @@ class Held:
         return f"<{type(self).__name__} {self._lock!r}>"
 
     def remaining(self) -> float:
-        """Return the seconds until it expires; 0.0 if its ttl is over."""
+        """Return the seconds until it expires."""
         return float(self._lock.remaining())
 
     def release(self) -> None:
-        """Release the name; waiters get it at once. Later calls change nothing, and neither does one after the ttl."""
+        """Release the name, if it is still held; waiters get it at once."""
         if self in self._memory.held:
             self._memory.held.discard(self)
             if self.remaining():
@@ -68,14 +57,11 @@ class Held:
 
 
 class MemoryControl(BaseClient):
-    """The part of a client in memory that is the same for threads and asyncio."""
-
-    # The driver in memory subclasses the session of the pure build. A compiled one hides its fields.
+    # The driver in memory subclasses the session of the pure build: a compiled one hides its fields.
     _implementation = staticmethod(partial(Implementation, "python"))
 
     def __init__(self, masters: int | MemoryMasters = 3, **options: Any) -> None:
         self.memory = masters if isinstance(masters, MemoryMasters) else MemoryMasters(masters)
-        # The options of clients that lock the same keys.
         self._of_strangers = {name: options[name] for name in ("prefix", "guard", "drift_factor") if name in options}
         super().__init__(self.memory, **options)  # type: ignore[call-arg]
 
@@ -87,13 +73,9 @@ class MemoryControl(BaseClient):
             ttl: seconds of virtual time. Default None: until it is released.
             owner: the owner that `holder` reports. Default "somebody else".
 
-        Returns:
-            An object that releases it.
-
         Raises:
             LockBusy: the name is not free.
             QuorumUnavailable: too many masters do not answer.
-            ConfigurationError, TypeError: an argument is invalid.
         """
         from redlatch.testing.memory.threads import MemoryClient
 
@@ -110,8 +92,7 @@ class MemoryControl(BaseClient):
         """Let all masters forget that a lock is held, as after a loss of their memory. Then its name is free.
 
         The holder notices it as with real masters: at once if it uses `on_lost`, `lost` or `cancel_on_loss`; otherwise
-        by its next `extend` or `release`, or by the next renewal, a third of the ttl after the last one. No time passes
-        meanwhile.
+        at its next `extend`, `release` or renewal.
 
         Args:
             lock: a held lock of any kind; a re-entrant one must be held by the calling thread or task. A name means all
@@ -130,7 +111,7 @@ class MemoryControl(BaseClient):
         if not holds or any([hold.state != HELD for hold in holds]):
             raise NotOwned(f"{lock!r} is not held")
         for hold in holds:
-            # The command that undoes its acquire removes only this holder, for each kind of lock.
+            # The command that undoes its acquire removes this holder only, for each kind of lock.
             self.memory.perform(hold.undoing_attempt().payload(FULL_TEXT))
         self.memory.timeline.note_loss()
 
@@ -138,7 +119,7 @@ class MemoryControl(BaseClient):
         """Return a context manager in which a majority of the masters refuses all connections.
 
         Each call raises `QuorumUnavailable`: at once, or when the client's `patience` is over. Keys stay, and expire as
-        usual. Afterwards all clients are connected to the masters again at once.
+        usual. Afterwards all clients are connected again at once.
         """
         return self.memory.broken_quorum()
 

@@ -1,7 +1,4 @@
-"""State and steps shared by both drivers in memory: they run the calls of the pure build in virtual time.
-
-All masters answer at once, so a call waits only for other callers, or for time. The rest of a client is real.
-"""
+"""State and steps shared by both drivers in memory. All masters answer at once, so a call waits for callers or time."""
 
 from __future__ import annotations
 
@@ -29,14 +26,13 @@ from redlatch.votes.units import MILLISECOND, SECOND, UNBOUNDED
 # Seconds to connect to a quorum, and then to the other masters.
 QUORATE_WITHIN, COMPLETE_WITHIN = 4.0, 0.25
 
-# The default time that `close` waits.
 DRAIN_NS = 1 * SECOND
 
 Performing = Generator[Wait, None, Any]
 
 
 class VirtualCalls(Calls):
-    """The calls of a client in memory: their timeouts end the time that a test may wait."""
+    """The calls of a client in memory. Their timeouts limit how far time may jump."""
 
     __slots__ = ("_timeline",)
 
@@ -68,12 +64,10 @@ class VirtualCalls(Calls):
 
 class _VirtualSchedule(UpkeepSchedule):
     def expect_to_run(self, heartbeat_ns: int) -> None:
-        """A jump of virtual time is no pause of the process."""
+        """Do nothing: a jump of virtual time is no pause of the process."""
 
 
 class MemoryDriver(BaseDriver):
-    """Runs the generators of `quorum` against masters in memory, and is an `Actor` of their timeline."""
-
     def __init__(self, memory: MemoryMasters, *args: Any, gil_patience_ns: int = -1) -> None:
         super().__init__(*args)
         self.schedule = _VirtualSchedule(self._quorum)
@@ -126,7 +120,6 @@ class MemoryDriver(BaseDriver):
             yield Wait(self._connections.is_closing, effect.until_ns)
 
     def _waiting_for(self, awaited: Ballot | QueueEntry) -> Performing:
-        """Wait until a ballot is decided or an entry is called. Its time may be brought forward meanwhile."""
         if not awaited.decided:
             yield Wait(partial(self._is_over, awaited), awaited.until_ns)
         if isinstance(awaited, Ballot) and not awaited.decided:
@@ -208,7 +201,6 @@ class MemoryDriver(BaseDriver):
         return busy
 
     def attend(self) -> None:
-        """Do what is due for held locks, and call the waiters behind a lock that may expire."""
         self.due_ns = UNBOUNDED
         if self._lifecycle.forked:
             return
@@ -222,7 +214,6 @@ class MemoryDriver(BaseDriver):
             queue_ns = self.queues.expire(now)
             self.wake_called()
         self.schedule.next_ns(now)
-        # Here `attend` learns of everything that could come earlier.
         next_ns = self.schedule.next_ns(UNBOUNDED)
         due = [max(due_ns, now + MILLISECOND) for due_ns in (queue_ns, next_ns) if due_ns]
         self.due_ns = min([self.due_ns, *due])
@@ -247,12 +238,11 @@ class MemoryDriver(BaseDriver):
             self.due_ns = min(self.due_ns, term.look_ns(self._clock.now()))
             if self._timeline.forgot:
                 self.learn()
-        # As with real masters, a loss is also reported if `on_lost` is set after it.
+        # Also report a loss from before `on_lost` was set, as with real masters.
         self._timeline.report()
 
     def learn(self) -> None:
-        """Ask about the keys of the held locks whose loss must be reported, and record their losses."""
-        # This begins the watch on the keys of new leases.
+        # Begin the watch on the keys of new leases.
         self.schedule.next_ns(self._clock.now())
         self.schedule.keys.ask_now()
         for _ in range(2):
@@ -302,12 +292,11 @@ class MemoryDriver(BaseDriver):
             self.drop()
 
     def _is_idle(self) -> bool:
-        """Release the locks that callers have acquired meanwhile."""
         busy = [hold for hold in self.queues.holds() if hold.state in (WAITING, ASKING, RELEASING, UNDOING)]
         return not (busy or self.queues.everybody() or self.held_locks.release(self._submit))
 
     def drop(self) -> None:
         with self._timeline.monitor:
             self._connections.close()
-            # `attend` reports the loss of locks that are still held.
+            # Then `attend` reports the loss of locks that are still held.
             self.due_ns = 0

@@ -27,12 +27,11 @@ WRITES = GROWS | {b"del", b"pexpire", b"zrem", b"zremrangebyscore", b"hdel", b"d
 
 
 class Keyspace:
-    """The keys, with their expiry times.
+    """The keys of a master.
 
     Args:
-        now_us: the master's wall clock, in microseconds since 1970.
         changed: called with every key that changed, and with None when all keys were removed.
-        dialects: the native commands that this server has, out of DELIFEQ and DELEX.
+        dialects: DELIFEQ and DELEX, if the server has them.
     """
 
     def __init__(
@@ -50,10 +49,8 @@ class Keyspace:
         self.replica = False
         self._now_us = now_us
         self._changed = changed
-        # The time of the current command, and the keys that it has created.
         self._us = 0
         self.made: set[bytes] = set()
-        # True in a script; True once it has written anything.
         self._in_script = self._begun = False
         known = READS | WRITES | {b"time", b"eval", b"evalsha", b"script", b"ping"}
         self._known = {
@@ -71,7 +68,7 @@ class Keyspace:
             return refusal
 
     def swap(self) -> None:
-        """Exchange all keys for those of another database, which starts empty. The server sends no push."""
+        """Exchange all keys for those of another database. The server sends no push for it."""
         (self.values, self.over), self._aside = self._aside, (self.values, self.over)
 
     def copies(self) -> tuple[dict[bytes, Any], dict[bytes, int]]:

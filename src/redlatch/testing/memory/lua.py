@@ -21,7 +21,6 @@ class Status(str):
 Run = Callable[[list[bytes]], Any]
 
 _lua = LuaRuntime(encoding=None, unpack_returned_tuples=False, register_eval=False, register_builtins=False)
-# By script text: a function of (call, pcall, keys, arguments).
 _prepared: dict[bytes, Any] = {}
 
 

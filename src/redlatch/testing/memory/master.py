@@ -28,7 +28,7 @@ RECEIVE_BYTES = 1 << 20
 
 
 class Line:
-    """The master's end of one connection: a bare descriptor, as a forgotten socket object would cause a warning."""
+    """The master's end of one connection. It is a bare descriptor: a forgotten socket object would cause a warning."""
 
     def __init__(self, sock: socket.socket, poll: select.poll) -> None:
         sock.setblocking(False)
@@ -53,7 +53,6 @@ class Line:
             os.close(fd)
 
     def receive(self) -> list[list[bytes]]:
-        """Return the complete commands that have arrived."""
         try:
             data = os.read(self._fd, RECEIVE_BYTES)
         except ConnectionResetError:
@@ -161,7 +160,7 @@ class MemoryMaster(Master):
         self._asking = line
         reply = self.keys.execute(words)
         self._asking = None
-        # Track it after the command, which may have found the key expired.
+        # Not before the command, which may find the key expired.
         read: list[bytes] = []
         if caching and name in READS:
             read = words[1:2]
@@ -178,7 +177,7 @@ class MemoryMaster(Master):
             self.keys.execute(words)
 
     def forget(self, key: bytes) -> bool:
-        """Remove a key and its companion keys, whose names continue with a NUL."""
+        # The names of companion keys continue with a NUL.
         known = [other for other in self.keys.values if other == key or other.startswith(key + b"\0")]
         return bool(self.keys.execute([b"DEL", *known]))
 
@@ -187,7 +186,7 @@ class MemoryMaster(Master):
             self.keys.evict(key)
 
     def _changed(self, key: bytes | None) -> None:
-        """Push a changed key to the clients that track it (NOLOOP), stop tracking it, and let it expire in time."""
+        """Push a changed key to the other clients that track it (NOLOOP), and let it expire in time."""
         assert key is not None, "nobody flushes a master in memory"
         self._expire_later(key)
         push = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$%d\r\n%b\r\n" % (len(key), key)

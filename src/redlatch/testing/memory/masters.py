@@ -1,5 +1,3 @@
-"""Masters in memory that clients share, with their time, and the dialler of these clients."""
-
 from __future__ import annotations
 
 import contextlib
@@ -23,16 +21,12 @@ TOGETHER = 100
 
 
 class MemoryMasters:
-    """Independent masters in memory, without a server and without a network, in virtual time.
+    """Independent masters in memory, in virtual time, for clients that act as several processes.
 
-    All clients of these masters share their time. Pass them to several clients to simulate several processes. Nothing
-    is random, so each run of a test sees the same tokens, fences and times.
+    Nothing is random, so each run of a test sees the same tokens, fences and times.
 
     Args:
         count: the number of masters, 1 to 15. Default 3.
-
-    Raises:
-        ConfigurationError: the number is out of range.
     """
 
     def __init__(self, count: int = 3) -> None:
@@ -49,11 +43,11 @@ class MemoryMasters:
         return f"<{type(self).__name__} {', '.join([master.address for master in self.list])}>"
 
     def now(self) -> float:
-        """Return the time of the masters and of all their clients, in seconds since 1970."""
+        """Return the masters' time, in seconds since 1970."""
         return self.timeline.clock.wall_us() / 1_000_000
 
     def clear(self) -> None:
-        """Remove all keys except the guard's markers. This includes all locks, of any holder."""
+        """Remove all keys except the guard's markers, and so all locks of any holder."""
         with self.timeline.monitor:
             for master in self.list:
                 master.clear(MARKER)
@@ -73,7 +67,6 @@ class MemoryMasters:
 
     @contextlib.contextmanager
     def broken_quorum(self) -> Iterator[None]:
-        """Let a majority of the masters refuse all connections. Afterwards they are back, with all keys."""
         stopped = [master for master in self.list[: quorum_of(len(self.list))] if master.up]
         with self.timeline.monitor:
             for master in stopped:
@@ -109,8 +102,6 @@ class MemoryMasters:
 
 
 class MemoryDialler:
-    """Dials masters in memory at virtual times, as `redlatch.wire.dial.connect.Dialler` does in threads."""
-
     def __init__(
         self,
         timeline: Timeline,

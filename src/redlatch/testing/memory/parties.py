@@ -1,4 +1,4 @@
-"""The parties of virtual time: the threads and tasks that have used a client, and whether they are at work."""
+"""The parties of virtual time: the threads and tasks that have used a client, and whether they work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Collection
 from types import CodeType
 from typing import Any
 
-# Paces of time: it jumps, it jumps after a moment, it passes as fast as real time, or it stands still.
+# Paces of time: it jumps at once, it jumps after a moment, it passes as fast as real time, or it stands still.
 JUMP, QUIET, REAL, STILL = range(4)
 
 # A thread whose innermost frame is in one of these modules waits for another thread.
@@ -40,12 +40,12 @@ class Parties:
             self._tasks.add(task)
 
     def go_on(self, thread: int) -> None:
-        """Record that a thread is in a call and does not wait."""
+        """Record that a thread works in a call."""
         self._outside.discard(thread)
         self._inside.add(thread)
 
     def go_out(self, thread: int) -> None:
-        """Record that a thread is in no call and may be at work."""
+        """Record that a thread is in no call and may work."""
         self._inside.discard(thread)
         self._outside.add(thread)
 

@@ -17,8 +17,8 @@ from redlatch.testing.memory.thread_driver import iter_wait
 from redlatch.testing.memory.timeline import NAP, Timeline, Wait
 from redlatch.votes.units import UNBOUNDED
 
-# If the loop has called us this often in a row, while no call began, continued or ended, it is idle. A task that was
-# woken takes one turn for each task and each future between it and its next call.
+# The loop is idle after this many turns in which no call began, continued or ended. A task that was woken takes one
+# turn for each task and each future between it and its next call.
 TURNS = 16
 
 
@@ -32,7 +32,6 @@ class IdleWatch:
         self._turns = 0
 
     def add(self, wait: Wait) -> asyncio.Future[None]:
-        """Return a future that ends with the wait of the running task."""
         ended: asyncio.Future[None] = self._loop.create_future()
         wait.thread, wait.task = threading.get_ident(), asyncio.current_task()
         wait.wake = partial(self._end, wait, ended)
@@ -141,7 +140,7 @@ class TaskMemoryDriver(MemoryDriver):
     # --- in the loop's thread ------------------------------------------------------------------------------
 
     def attend(self) -> None:
-        """Do what is due for held locks. A thread that moves the time waits until the loop has done it."""
+        # A thread that moves the time waits until the loop has done this.
         if self._is_elsewhere():
             self.due_ns = UNBOUNDED
             self._timeline.parties.go_on(self._thread)

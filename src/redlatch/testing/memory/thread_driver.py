@@ -13,7 +13,6 @@ from redlatch.testing.memory.timeline import Wait
 
 class ThreadMemoryDriver(MemoryDriver):
     def __init__(self, memory: MemoryMasters, *args: Any, **options: Any) -> None:
-        # This thread takes part in the time of the masters from now on.
         memory.timeline.parties.go_out(threading.get_ident())
         super().__init__(memory, *args, **options)
 

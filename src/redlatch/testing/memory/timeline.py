@@ -1,15 +1,14 @@
-"""Virtual time for threads and tasks: it stands still while any of them is at work, and jumps when all of them wait.
+"""Virtual time for threads and tasks: it stands still while any of them works, and jumps when all of them wait.
 
 A party is a thread that has used a client. Time jumps to the next event
 
   * at once, if each party waits in a call of a client;
   * after a moment of real time, if the others only wait for threads (a join, an Event, a Future, a queue), because one
-    of them may have been about to go on.
+    of them may be about to continue.
 
-If a party is at work outside, or sleeps, time passes as fast as real time. So a caller that waits for a lock gets it if
-the holder releases it soon, as with real servers. Everything here runs inside the monitor, which a thread leaves while
-it
-waits, except for reports of lost locks.
+If a party works outside a call, or sleeps, time passes as fast as real time. So a caller that waits for a lock gets it
+if the holder releases it soon, as with real servers. Everything here runs inside the monitor, except for reports of
+lost locks. A thread leaves the monitor while it waits.
 """
 
 from __future__ import annotations
@@ -24,28 +23,23 @@ from redlatch.testing.memory.parties import JUMP, QUIET, REAL, Parties
 from redlatch.votes.units import SECOND, UNBOUNDED, Clock
 from redlatch.wire.engine.net import now_ns
 
-# The first readings.
 START_NS = 1_000 * SECOND
 START_US = 1_800_000_000_000_000
 
-# Real seconds between two looks of a waiting thread, and such naps in a moment.
 NAP = 0.005
 QUIET_NAPS = 4
 
-# The process was stopped if a real pause is longer.
+# After a longer real pause the process was stopped, and no time passes.
 LONGEST_FLOW_NS = 50_000_000
 
-# The longest jump beyond all timeouts and all ttls while no call begins or ends.
+# The longest jump beyond all timeouts and ttls while no call begins or ends.
 LONGEST_JUMP_NS = 600 * SECOND
 
 FOR_EVER = "nobody would ever go on here: all callers wait without a timeout, and none of them releases anything"
 
 
 class VirtualClock(Clock):
-    """The clock of masters and clients. Each reading adds a nanosecond, so that no two readings are equal.
-
-    The wall clock begins at a fixed date: fences, labels and tickets are the same in each run.
-    """
+    """The clock of masters and clients. No two readings are equal, and they are the same in each run."""
 
     def __init__(self) -> None:
         self._base_ns = START_NS
@@ -55,7 +49,7 @@ class VirtualClock(Clock):
         return self._base_ns + next(self._readings)
 
     def move_to(self, ns: int) -> None:
-        """Move forward to a time, unless it has passed. Only one thread at a time may call this."""
+        # Only one thread at a time may call this.
         self._base_ns = max(self._base_ns, ns - next(self._readings))
 
     def wall_us(self) -> int:
@@ -66,8 +60,6 @@ class VirtualClock(Clock):
 
 
 class Actor(Protocol):
-    """The driver of one client; `due_ns` says when to call `attend`."""
-
     due_ns: int
 
     def turn(self) -> bool: ...
@@ -75,7 +67,7 @@ class Actor(Protocol):
     def attend(self) -> None: ...
 
     def learn(self) -> None:
-        """Find out which held locks are lost, of those whose loss must be reported."""
+        """Find the lost locks among those whose loss must be reported."""
 
     def has_reports(self) -> bool: ...
 
@@ -84,13 +76,10 @@ class Actor(Protocol):
 
 
 class Wait:
-    """A wait of one caller.
-
-    Args:
-        done: returns True when the wait is over; at `until_ns` it is over in any case.
+    """A wait of one caller, until `done` returns True, or until `until_ns`.
 
     Attributes:
-        thread, task: the party that waits; None for a wait of a client itself.
+        thread, task: the party that waits; None for a wait of the client itself.
         wake: called once, when the wait is over.
         error: the caller must raise it instead of continuing.
     """
@@ -106,14 +95,7 @@ class Wait:
 
 
 class Timeline:
-    """The time of some masters and of all their clients.
-
-    Attributes:
-        monitor: must be held for any change.
-        calls: counts the begins and ends of calls.
-        wakes: counts the waits that ended.
-        forgot: True if the masters have ever forgotten a lock for a test.
-    """
+    """The time of some masters and of all their clients. Hold `monitor` for any change."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
@@ -124,11 +106,11 @@ class Timeline:
         self._woken = threading.Condition(self.monitor)
         self._actors: list[Callable[[], Actor | None]] = []
         self._waits: list[Wait] = []
-        # The wait of each thread in a blocking call, in which an `on_lost` may wait, too.
+        # The `on_lost` of a lock may wait inside another wait of its thread.
         self._innermost: dict[int, Wait] = {}
         self._events: list[tuple[int, int, Callable[[], object]]] = []
         self._made = 0
-        # True if bytes, or connections, may be in transit.
+        # True if bytes or connections may be in transit.
         self._dirty = False
         self._naps = 0
         self._napped_ns = self._flowed_ns = self._farthest_ns = 0
@@ -156,7 +138,7 @@ class Timeline:
         self._dirty = True
 
     def settle(self) -> None:
-        """Let masters and clients exchange all bytes; then wake the callers that may continue."""
+        """Let masters and clients exchange all bytes; then wake callers that may continue."""
         while self._run_events() or self._dirty:
             self._dirty = False
             for actor in self._present():
@@ -194,7 +176,7 @@ class Timeline:
             actor.report()
 
     def note_loss(self) -> None:
-        """Let all clients find out what the masters have forgotten, and report it. Time stands still meanwhile."""
+        """Let all clients find out what the masters have forgotten, and report it."""
         with self.monitor:
             self.forgot = True
             for actor in self._present():
@@ -238,7 +220,6 @@ class Timeline:
     # --- waiting -------------------------------------------------------------------------------------------
 
     def add(self, wait: Wait) -> None:
-        """Add a wait; its party stops working. It may be over at once."""
         self._waits.append(wait)
         self._wake()
 
@@ -250,7 +231,7 @@ class Timeline:
             self._end(wait)
 
     def rest(self, wait: Wait) -> None:
-        """Wait in this thread, which has entered the monitor once. Raise RuntimeError if no caller could continue."""
+        # The thread has entered the monitor once.
         wait.thread = me = threading.get_ident()
         outer, self._innermost[me] = self._innermost.get(me), wait
         self.parties.rest(me)
@@ -270,7 +251,7 @@ class Timeline:
             raise wait.error
 
     def moves(self, pace: int) -> bool:
-        """Move if the pace of the parties allows it; otherwise the caller takes a nap."""
+        """Move if the pace of the parties allows it."""
         if pace == JUMP or (pace == QUIET and self._naps >= QUIET_NAPS):
             self.move()
             return True
@@ -279,7 +260,7 @@ class Timeline:
         return False
 
     def nap(self) -> None:
-        """Count a nap. Simultaneous naps of several parties count once."""
+        # Simultaneous naps of several parties count once.
         real_ns = now_ns()
         if real_ns - self._napped_ns >= NAP * SECOND / 2:
             self._napped_ns = real_ns

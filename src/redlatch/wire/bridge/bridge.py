@@ -1,8 +1,7 @@
 """A bridge: a thread that answers the commands of one connection, for a server that does not speak our commands.
 
 The engine sees a connection to a Redis server. The thread at the other end of the socket translates each command for a
-backend, in order. So locks on a database, or on a server without scripts, use the same algorithm, queues and time
-limits as all others. A call that hangs in the backend is a silent master.
+backend, in order. A call that hangs in the backend is a silent master.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from ..helper_threads import start_thread
 
 logger = logging.getLogger("redlatch")
 
-# An error reply that begins with one of these ends the connection (see `Traits.ends`). After the second one the votes
-# that came before may be void. The third one says that the connection to the backend broke.
+# An error reply that begins with one of these ends the connection (see `Traits.ends`). After VOIDED, the votes that
+# came before may be void. BROKEN says that the connection to the backend broke.
 ENDS, VOIDS, BREAKS = "CLOSING", "VOIDED", "BROKEN"
 
 _ROOM = 65536
@@ -32,7 +31,7 @@ _closed_at_fork: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
 def close_at_fork(sock: socket.socket) -> None:
-    """Close a bridge's socket in every forked child: the child has no thread that would do it."""
+    """Close a bridge's socket in every forked child, which has no thread that would."""
     _closed_at_fork.add(sock)
 
 
@@ -49,27 +48,15 @@ class Backend(Protocol):
     """The server or database behind a bridge. Only the bridge's thread calls it."""
 
     def answers(self, commands: list[list[bytes]]) -> Iterable[bytes]:
-        """Perform the commands that have come, in order; yield the replies, in RESP, as soon as each is there.
-
-        Raises:
-            BackendLost: the backend cannot be used any more.
-        """
+        """Perform the commands in order; yield each reply, in RESP, as soon as it is there, or raise BackendLost."""
 
     def wait(self, sock: socket.socket) -> None:
-        """Return when a command can be read, or a change has come.
-
-        Raises:
-            BackendLost: the backend cannot be used any more.
-        """
+        """Return when a command can be read, or a change has come; or raise BackendLost."""
 
     def changes(self) -> Iterable[bytes | None]:
-        """Take the watched keys that have changed since the last call; None stands for all keys.
+        """Take the changed keys of which each was asked to be watched once; None stands for all keys."""
 
-        Each key was asked to be watched once.
-        """
-
-    def close(self) -> None:
-        """Close what the backend has opened."""
+    def close(self) -> None: ...
 
 
 class BackendLost(Exception):
@@ -94,11 +81,7 @@ def open_bridge(make: Callable[[], AnyBackend], timeout: float) -> tuple[socket.
 
     Args:
         make: makes the backend, in the thread of the bridge.
-        timeout: for how long to wait for that, in seconds.
-
-    Raises:
-        TimeoutError: the backend was not there in time. It is closed when it comes.
-        Exception: what `make` has raised.
+        timeout: seconds to wait for that. A backend that comes later is closed.
     """
     bridge = _Bridge(make)
     try:
@@ -131,7 +114,6 @@ class _Bridge(Generic[AnyBackend]):
         return self._ours, made
 
     def give_up(self) -> None:
-        """Close the engine's end. The thread ends when it reads from the other end."""
         self._ours.close()
 
     def _run(self) -> None:
@@ -147,21 +129,20 @@ class _Bridge(Generic[AnyBackend]):
         except BackendLost as lost:
             self._say_why(lost, lost.word)
         except Exception as error:
-            # A fault of ours, or of a driver.
             logger.exception("a bridge has failed")
             self._say_why(error, ENDS)
         finally:
             self._end(backend)
 
     def _say_why(self, error: Exception, word: str) -> None:
-        """Send the engine the reason for the end, if it waits for a reply: it accepts no reply without a command."""
+        """Send the reason for the end, if the engine waits for a reply: it accepts no reply without a command."""
         if self._answering:
             self._send(b"-%b %b\r\n" % (word.encode(), _line(error)))
         else:
             logger.info("a bridge ends: %s", error)
 
     def _end(self, backend: AnyBackend) -> None:
-        """Close the backend, then the bridge's end. The engine must see that even if the backend fails again."""
+        """Close the backend, then the bridge: the engine must see the end even if the backend fails again."""
         try:
             backend.close()
         except Exception:
@@ -204,7 +185,7 @@ class _Bridge(Generic[AnyBackend]):
             self._send(b">2\r\n$10\r\ninvalidate\r\n" + which)
 
     def _send(self, data: bytes) -> None:
-        """Send to the engine. It reads little by little if many threads use the client, so this may wait."""
+        """Send to the engine, which may read little by little: this may wait."""
         try:
             self._theirs.sendall(data)
         except OSError:

@@ -1,8 +1,8 @@
 """The backend of a bridge for a server that refuses scripts: commands pass, and calls of scripts become transactions.
 
-The bridge has its own connection to the server, so nothing disturbs a WATCH. Commands that call no script leave
-together, and their replies come back unchanged. A transaction takes two round trips, and the commands behind it wait;
-calls that wait behind each other share one. Pushes of the server keep their place among the replies.
+The bridge has its own connection to the server, so nothing disturbs a WATCH. A transaction takes two round trips, and
+the commands behind it wait; calls that wait behind each other share one. Pushes of the server keep their place among
+the replies.
 """
 
 from __future__ import annotations
@@ -20,28 +20,25 @@ from ...errors import MasterRefused
 from ...votes.commands import pack
 from ...votes.kinds import FAMILY
 from ..engine.net import CLOSED
-from ..reply_limits import Limits
-from ..server_traits import Traits, described, reply_error
+from ..server_traits import Limits, Traits, described, reply_error
 from .bridge import BREAKS, ENDS, BackendLost, close_at_fork
 from .sharing import runs
 from .transactions import SCRIPT_RIGHTS, StatusReply, Steps, TouchedTooOften, Words
 
-# The errors of our own begin with one of these. Errors of the server are filtered (see `votes.redaction`).
+# The errors of our own begin with one of these.
 NEEDS, TOUCHED = "NEEDSSCRIPTS", "TOUCHED"
 OWN = ENDS, BREAKS, NEEDS, TOUCHED
 
-# The error for a lock of the family on such a master, with the remedy.
 NEEDED = (
     f"it runs no scripts for this user, and {FAMILY} need them; give the user the rights {SCRIPT_RIGHTS}, or use plain "
     "and fenced locks"
 )
 
-# The most commands that leave together. Their replies stay far below the limits of a handshake, which apply to each
-# batch.
+# The most commands that leave together: their replies stay far below the limits of a handshake.
 TOGETHER = 128
 
-# Milliseconds for which a silent server may delay the end of a bridge after the client has closed the connection. The
-# last releases may still be answered in this time.
+# Milliseconds for which a silent server may delay the end of a bridge after the client has closed the connection: the
+# last releases may still be answered.
 LINGER_MS = 1000
 
 _ROOM = 65536
@@ -50,8 +47,6 @@ _WOULD_BLOCK = BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError
 
 
 class TraitsWithoutScripts(Traits):
-    """The traits of a server that refuses scripts."""
-
     scripts = False
 
     @staticmethod
@@ -74,12 +69,7 @@ class ErrorReply(Exception):
 
 
 class Transactor:
-    """The backend of a bridge that leads to a server without scripts (see `bridge.Backend`).
-
-    Args:
-        sock: the connection to the server, after its handshake; it belongs to the backend from now on.
-        address: the address of the server, for errors.
-    """
+    """The backend of a bridge that leads to a server without scripts. It owns the connection after the handshake."""
 
     def __init__(self, sock: socket.socket, address: str) -> None:
         self._sock = sock
@@ -87,11 +77,11 @@ class Transactor:
         self._reader = Reader(notEnoughData=_NOTHING, replyError=ErrorReply)
         self._limits = Limits()
         self._changed: list[bytes | None] = []
-        # One poll is used while no command has come, the other while the server owes a reply.
+        # The second one is used while the server owes a reply.
         self._idle, self._busy = select.poll(), select.poll()
         self._idle.register(sock, select.POLLIN)
         self._busy.register(sock, select.POLLIN)
-        # The bridge's end of the connection to the engine, as soon as it is known; and whether the engine has left.
+        # The bridge's end of the connection to the engine; and whether the engine has left.
         self._engine: socket.socket | None = None
         self._left = False
         sock.setblocking(False)
@@ -127,12 +117,10 @@ class Transactor:
     # --- commands ----------------------------------------------------------------------------------
 
     def _pass(self, commands: list[Words]) -> Iterator[bytes]:
-        """Send commands as they are; yield the replies, and the pushes among them."""
         for replies in self._exchange(commands):
             yield b"".join([encode(reply) for reply in replies])
 
     def _perform(self, steps: Steps) -> Iterator[bytes]:
-        """Run a transaction; yield the replies to its calls, and before them the pushes that have come."""
         replies: list[Any] | None = None
         while True:
             try:
@@ -157,7 +145,6 @@ class Transactor:
     # --- the connection ----------------------------------------------------------------------------
 
     def _exchange(self, commands: list[Words]) -> Iterator[list[Any]]:
-        """Send commands; yield the replies that have come together, with the pushes in their places."""
         self._limits.forgive()
         unsent = memoryview(b"".join([pack(*words) for words in commands]))
         missing = len(commands)
@@ -173,7 +160,6 @@ class Transactor:
                 yield came
 
     def _send(self, data: memoryview) -> memoryview:
-        """Offer bytes to the server; return those that it has not taken."""
         if not data:
             return data
         try:
@@ -184,7 +170,7 @@ class Transactor:
             raise BackendLost(str(error), breaks=True) from error
 
     def _await(self, unsent: bool) -> None:
-        """Wait until the server can be read, or takes more bytes; do not wait indefinitely once the engine has left."""
+        """Do not wait indefinitely once the engine has left."""
         server = self._sock.fileno()
         if unsent:
             self._busy.modify(server, select.POLLIN | select.POLLOUT)
@@ -230,7 +216,6 @@ class Transactor:
 
 
 def encode(reply: Any) -> bytes:
-    """Return a reply or a push as it came, in RESP."""
     if reply is None:
         return b"_\r\n"
     if isinstance(reply, Exception):
@@ -249,7 +234,6 @@ def encode(reply: Any) -> bytes:
 
 
 def _keys_of(push: Any, address: str) -> list[bytes | None]:
-    """Return the keys that a push names; None stands for all keys."""
     if isinstance(push, PushNotification) and len(push) == 2 and push[0] == b"invalidate":
         if push[1] is None:
             return [None]

@@ -15,22 +15,17 @@ from redlatch.wire.bridge.transactions import TRY, Failed, Part, Reply, Steps, W
 
 OK, QUEUED = b"OK", b"QUEUED"
 
-# The scripts whose calls may share a transaction.
 _SHARING = {word for script in (RELEASE, EXTEND, ACQUIRE_FENCED, CONFIRM) for word in (script.sha, script.text)}
 
 
 def runs(commands: list[Words], most: int) -> Iterator[tuple[list[Words], Steps | None]]:
-    """Divide commands into runs, in their order.
-
-    Args:
-        most: how many of them a run has at most.
+    """Divide commands into runs of at most `most`, in their order.
 
     Yields:
-        The commands of a run, and their transaction, which returns a list with the reply to each. None instead of a
-        transaction: the server knows the commands.
+        The commands of a run, and their transaction, which returns a list with the reply to each; None if the server
+            knows the commands.
     """
     run: list[Words] = []
-    # The keys of the run.
     keys: set[bytes] = set()
     for words in commands:
         mine = _keys_of(words)
@@ -46,7 +41,7 @@ def runs(commands: list[Words], most: int) -> Iterator[tuple[list[Words], Steps 
 
 
 def _keys_of(words: Words) -> Words:
-    """Return the keys of a call that may share its transaction with others; none for any other command."""
+    """Return the keys of a call that may share its transaction with others."""
     return words[3 : 3 + int(words[2])] if calls_script(words) and words[1] in _SHARING else []
 
 
@@ -66,7 +61,7 @@ def _all(calls: list[Words]) -> Steps:
 
 
 def _together(calls: list[Words]) -> Part[list[Reply] | None]:
-    """Perform calls with different keys in one transaction; return None if it changed nothing: each then runs alone."""
+    """Perform calls with different keys in one transaction; return None if it changed nothing."""
     tries = [TRY[words[1]](*words[3:]) for words in calls]
     changes = yield from _read(tries)
     if changes is None:
@@ -82,7 +77,7 @@ def _together(calls: list[Words]) -> Part[list[Reply] | None]:
 
 
 def _read(tries: list[Part[Reply]]) -> Part[list[list[Words]] | None]:
-    """Open one transaction for several calls; return the change of each call, or None if there is no transaction."""
+    """Return the change of each call, or None if there is no transaction."""
     begins = [next(each) for each in tries]
     keys = [key for begin in begins for key in begin[0][1:]]
     reads = [read for begin in begins for read in begin[1:-1]]
@@ -108,7 +103,7 @@ def _read(tries: list[Part[Reply]]) -> Part[list[list[Words]] | None]:
 def _results(
     tries: list[Part[Reply]], changes: list[list[Words]], queued: list[Reply], done: Reply
 ) -> list[Reply] | None:
-    """Return the reply of each call from the replies to the commands and to EXEC; None if EXEC has changed nothing."""
+    """Return the reply of each call; None if EXEC has changed nothing."""
     refused = any([isinstance(reply, Exception) for reply in queued])
     if refused or not isinstance(done, list) or len(done) != len(queued):
         return None
@@ -120,7 +115,6 @@ def _results(
 
 
 def _last(each: Part[Reply], replies: list[Reply]) -> Reply:
-    """Return the reply of a call, after the replies to its last commands."""
     try:
         each.send(replies)
     except StopIteration as ended:

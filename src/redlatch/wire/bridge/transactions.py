@@ -1,8 +1,7 @@
 """Transactions instead of scripts, for a server that refuses EVAL: WATCH, reads, MULTI, the change, EXEC.
 
 A transaction is a generator. It yields batches of commands, gets the reply to each command, and returns the reply of
-the script that it stands for. It does no I/O: a handshake (`scripting`), a bridge (`scriptless`) and the simulator run
-it.
+the script that it stands for. A handshake (`scripting`), a bridge (`scriptless`) and the simulator run it.
 
 Rules:
   * The connection must do nothing else until the transaction ends, because a WATCH belongs to a connection.
@@ -10,8 +9,7 @@ Rules:
     although another holder may have the key by then.
   * EXEC answers null if any client has touched a watched key. This alone is no "no": the key may still have the token,
     because a late command of the same holder has extended it. A release that said no would leave the key, and an
-    extension that said no would report a loss. So the transaction reads the keys again. It says no only after a read
-    without the token.
+    extension that said no would report a loss. So the transaction says no only after another read without the token.
   * Each null means that another client's write has succeeded. A key that others change again and again is an error
     after TRIES, never a vote.
   * Servers before Redis 6.0.9 do not count the expiry of a key as a touch. There the change itself says that the key is
@@ -48,7 +46,6 @@ from redlatch.votes.scripts import (
 
 Words = list[bytes]
 Reply = Any
-# Yields batches of commands, gets the replies to them, and returns the reply to the call.
 Steps = Generator[list[Words], list[Reply], Reply]
 Result = TypeVar("Result")
 Part = Generator[list[Words], list[Reply], Result]
@@ -56,8 +53,8 @@ Part = Generator[list[Words], list[Reply], Result]
 # The most tries of a transaction whose keys other clients touch.
 TRIES = 32
 
-# A pulse renews a marker's life only if it has lost more than this, in milliseconds. So the pulses of many clients
-# touch a marker ten times a second at most, and seldom disturb each other.
+# A pulse renews a marker's life only if it has lost more than these milliseconds. So the pulses of many clients touch a
+# marker ten times a second at most, and seldom disturb each other.
 FRESH_MS = 100
 
 # The rights that transactions need, beside those for the commands inside them.
@@ -69,11 +66,11 @@ YES, NO = 1, 0
 
 
 class StatusReply(bytes):
-    """A reply of one line (a status), and not a string with a length."""
+    """A reply of one line, not a string with a length."""
 
 
 class TouchedTooOften(Exception):
-    """Other clients have changed the keys of a transaction at each try."""
+    """Other clients have changed the keys at each try."""
 
 
 class Failed(Exception):
@@ -85,7 +82,6 @@ class Failed(Exception):
 
 
 def transaction_for(words: Words) -> Steps | None:
-    """Return the transaction for a command that calls a script; None for any other command."""
     return answered(words[1], words[3:]) if calls_script(words) else None
 
 
@@ -123,13 +119,12 @@ def _begin(keys: Words, *reads: Words) -> Part[list[Reply]]:
 
 
 def _end(reply: Result) -> Part[Result]:
-    """Leave the transaction without a change, and return the reply of the script."""
     yield [[b"DISCARD"]]
     return reply
 
 
 def _execute(*commands: Words) -> Part[list[Reply] | None]:
-    """Perform the change; return the reply to each command, or None if a watched key was touched."""
+    """Return the reply to each command, or None if a watched key was touched."""
     *queued, done = yield [*commands, [b"EXEC"]]
     # Servers before Redis 6.2 may refuse EXEC and leave the transaction open.
     if isinstance(done, Exception) and not str(done).startswith("EXECABORT"):
@@ -158,7 +153,7 @@ def _number(reply: Reply) -> int:
 
 
 def _clock_us(reply: Reply) -> int:
-    """Return the server's clock from its reply to TIME, in microseconds since 1970."""
+    """Return the server's clock in microseconds since 1970."""
     if not isinstance(reply, list) or len(reply) != 2:
         raise Failed(ConnectionError(f"TIME was answered with {type(reply).__name__}"))
     return _number(reply[0]) * 1_000_000 + _number(reply[1])
@@ -218,7 +213,7 @@ def _holder(key: bytes, counter: bytes) -> Part[StatusReply | int]:
 
 
 def _counter(value: Reply, clock: Reply) -> int:
-    """Return a fence counter; a missing one counts as the server's clock minus half a day (see `votes.scripts`)."""
+    """Return a counter; a missing one is the server's clock minus half a day (see `votes.scripts`)."""
     return _clock_us(clock) - FENCE_IDLE_MS * 500 if value is None else _number(value)
 
 
@@ -276,7 +271,6 @@ def _mark(key: bytes, old: bytes, new: bytes, kept_ms: bytes, made_us: bytes) ->
     return None if done is None else YES
 
 
-# The transaction of each script, by the script's SHA and text.
 TRY: dict[bytes, Callable[..., Part[Any]]] = {
     word: make
     for script, make in (

@@ -1,7 +1,6 @@
 """Dialling: connect to a master and shake hands in one round trip; try again with back-off while the master is down.
 
-Dialling blocks, so both drivers do it in short-lived threads. The result is a non-blocking socket and the server's
-traits.
+Dialling blocks, so both drivers do it in short-lived threads.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ import redis.exceptions as redis_errors
 from redis.sentinel import MasterNotFoundError
 
 from ...errors import MasterRefused
-from ...masters.group import Found
-from ...masters.master import Master
+from ...masters.master import Found, Master
 from ...masters.server import NO_CLUSTER, address_of
 from ...votes.commands import FULL_TEXT, Note, pack
 from ...votes.units import SECOND
@@ -39,8 +37,7 @@ codecs.lookup("idna")
 
 CLIENT_NAME = b"redlatch"
 
-# Seconds between two tries to reach a master that is down: jittered, and doubling from the first to the longest. The
-# longest is one second, so that a master is in use again about a second after it is back.
+# Seconds between two tries: jittered, and doubling. A master is in use again about a second after it is back.
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 
 # For SOON seconds after a connection broke, the longest pause is shorter. A restarted master is usually back by then,
@@ -49,16 +46,11 @@ SOON, LONGEST_PAUSE_SOON = 3.0, 0.15
 
 
 def longer(pause: float) -> float:
-    """Return the pause after one more failed try, in seconds, before jitter."""
     return min(LONGEST_PAUSE, max(FIRST_PAUSE, pause * 2))
 
 
 class Connection:
-    """A connection that is ready for commands: a non-blocking socket and its server's traits.
-
-    Attributes:
-        found: where the sentinels said that the master is; None without Sentinel.
-    """
+    """A non-blocking socket that is ready for commands, and its server's traits."""
 
     def __init__(self, sock: socket.socket, traits: Traits, found: Found | None = None) -> None:
         self.sock = sock
@@ -69,16 +61,14 @@ class Connection:
 class HandshakeExtension(Protocol):
     """Further commands of a handshake, and the report that their replies become (`Traits.report`).
 
-    The driver passes it in. Its commands are sent behind our own, in the same round trip. A connection with an
-    extension always has tracking on, so that the server pushes when it was flushed.
+    They are sent in the same round trip. A connection with an extension always has tracking on, so that the server
+    pushes when it was flushed.
     """
 
     @property
-    def info_sections(self) -> tuple[bytes, ...]:
-        """Return which further sections of INFO are needed."""
+    def info_sections(self) -> tuple[bytes, ...]: ...
 
-    def commands(self) -> list[bytes]:
-        """Return the commands."""
+    def commands(self) -> list[bytes]: ...
 
     def read(self, replies: list[Any]) -> Any:
         """Return what the replies to the commands say, or raise why the master has no vote."""
@@ -98,11 +88,6 @@ def dial(
     scripts: Scripts = "auto",
 ) -> Connection:
     """Connect to a master and shake hands within about `timeout` seconds each.
-
-    Args:
-        tracking: whether the master should push when a key that was noted has changed (RESP3 only).
-        extension: further commands of the handshake; None if there are none.
-        scripts: as for `Client`.
 
     Raises:
         OSError, redis.exceptions.RedisError, MasterRefused: why the master has no vote.
@@ -138,8 +123,7 @@ def _shake_hands(
 ) -> Traits:
     """Say hello, log in, select the database, load the scripts and ask which server it is, in one round trip.
 
-    A server without HELLO (Redis 5, some proxies) costs a second round trip, in RESP2. So does a server without
-    scripts.
+    A server without HELLO (Redis 5, some proxies) or without scripts costs a second round trip.
     """
     further = [] if extension is None else extension.commands()
     sections = () if extension is None else extension.info_sections
@@ -166,7 +150,6 @@ def _shake_hands(
 
 
 def _greet(conversation: Conversation, master: Master, commands: list[bytes]) -> tuple[int, list[Any]]:
-    """Say hello and log in, with the commands behind; return the version of the protocol, and their replies."""
     credentials = master.credentials()
     if master.resp2:
         return 2, _log_in(conversation, credentials, commands)
@@ -182,7 +165,6 @@ def _greet(conversation: Conversation, master: Master, commands: list[bytes]) ->
 
 
 def _log_in(conversation: Conversation, credentials: tuple[str | bytes, ...], commands: list[bytes]) -> list[Any]:
-    """Log in with RESP2; return the replies to the commands behind."""
     login = [pack(b"AUTH", *credentials)] if credentials else []
     answers = conversation.ask([*login, *commands], len(login))
     for answer in answers[: len(login)]:
@@ -201,7 +183,7 @@ def _introduction(master: Master, tracked: bool, sections: tuple[bytes, ...]) ->
 
 
 def _tracking(wanted: bool) -> list[bytes]:
-    """Return the commands that switch tracking on or off, and that try at once whether it is allowed.
+    """Switch tracking on or off, and try at once whether it is allowed.
 
     The server tracks only keys that are noted one by one, since scripts read many keys that no caller waits for.
     """
@@ -211,7 +193,6 @@ def _tracking(wanted: bool) -> list[bytes]:
 
 
 def _info_of(replies: list[Any], master: Master, tracked: bool) -> tuple[dict[str, str], bool]:
-    """Check the replies to our own commands; return the fields of INFO, and whether the server pushes changes."""
     selected = replies.pop(0) if master.db else None
     # SETNAME may fail: a connection needs no name.
     replies.pop(0)
@@ -239,14 +220,11 @@ def _raise_error(answer: Any) -> None:
 
 
 class Dialler:
-    """Dials masters that have no connection, each in a thread of its own, which ends when the master is reached.
+    """Dials masters, each in a thread of its own, which ends when the master is reached.
 
     Args:
-        masters: the masters, by index.
         timeout: seconds for one connect and for one handshake.
-        ready: called in the dialling thread with (index, Connection).
-        failed: called in the dialling thread with (index, exception), after every failed try.
-        tracking: as for `dial`.
+        ready, failed: called in the dialling thread with the index and the outcome of a try.
         connect: dials once, with the arguments of `dial`, which is the default.
     """
 
@@ -268,17 +246,12 @@ class Dialler:
         # Not the generator that the application shares, which it may have seeded.
         self._random = random.Random()
         self._closed = False
-        # The master's index and a locked lock for each dialling thread; releasing the lock wakes the thread.
+        # For each dialling thread; releasing the lock wakes it.
         self._pauses: deque[tuple[int, _thread.LockType]] = deque()
-        # A fork copies these locks, but not the threads.
         self._process = os.getpid()
 
     def start(self, index: int, pause: float = 0.0, extension: HandshakeExtension | None = None) -> None:
-        """Begin to dial master `index`, after `pause` seconds; `extension` as for `dial`.
-
-        Raises:
-            RuntimeError: no thread can start.
-        """
+        """Begin to dial a master after a pause in seconds; raise RuntimeError if no thread can start."""
         if not self._closed:
             self._process = os.getpid()
             start_thread("dial", self._run, index, pause, extension)
@@ -286,8 +259,8 @@ class Dialler:
     def close(self) -> None:
         """Have every dialling thread end after its current try; harmless when repeated.
 
-        In a forked child this only sets a flag. The child has no dialling threads, and a lock that a thread of the
-        parent was using at the fork may never be released there.
+        The child of a fork has no dialling threads, and a lock that a thread of the parent was using may never be
+        released there.
         """
         self._closed = True
         if self._process == os.getpid():
@@ -295,7 +268,7 @@ class Dialler:
                 _release(pause)
 
     def hurry(self, index: int) -> None:
-        """End the pause before the next try with master `index`, because there is news of it."""
+        """End the pause before the next try with a master, because there is news of it."""
         for dialled, pause in list(self._pauses):
             if dialled == index:
                 _release(pause)
@@ -322,7 +295,6 @@ class Dialler:
                 self.start(index, longer(seconds), extension)
 
     def _try(self, index: int, extension: HandshakeExtension | None) -> bool:
-        """Dial once; return whether the master was reached. A failure becomes the cause for which it has no vote."""
         try:
             connect = self._connect or dial
             connection = connect(self._masters[index], self._timeout, self._tracking, extension)
@@ -330,7 +302,7 @@ class Dialler:
             self._failed(index, error)
             return False
         except BaseException as error:
-            # A user's credential provider may raise SystemExit, for example.
+            # A user's credential provider may raise SystemExit.
             cause = RuntimeError(f"dialling was ended by {type(error).__name__}")
             cause.__cause__ = error
             self._failed(index, cause)

@@ -12,32 +12,23 @@ from ...errors import MasterRefused
 from ...votes.redaction import shown
 from ...votes.units import SECOND
 from ..engine.net import now_ns
-from ..reply_limits import Limits
-from ..server_traits import reply_error
+from ..server_traits import Limits, reply_error
 
 _NOTHING = object()
 
 
 def seconds() -> float:
-    """Return the time by the clock of all deadlines, in seconds; a test may freeze the clocks of `time`."""
+    """Return the time by a clock that a test does not freeze with those of `time`."""
     return now_ns() / SECOND
 
 
 class Conversation:
-    """A blocking conversation: commands out in one send, one reply for each.
-
-    Args:
-        sock: the connected socket; the caller closes it.
-        timeout: seconds for the whole conversation.
-
-    Attributes:
-        sent_ns: when the last commands left, in nanoseconds since boot.
-    """
+    """Sends commands and reads one reply for each, within `timeout` seconds. The caller closes the socket."""
 
     def __init__(self, sock: socket.socket, timeout: float) -> None:
         self.sock = sock
         self.until = seconds() + timeout
-        # The number of next replies that answer commands with credentials.
+        # So many of the next replies answer commands with credentials.
         self.logins = [0]
         self.reader = Reader(notEnoughData=_NOTHING, replyError=partial(_error_reply, self.logins))
         self.limits = Limits()

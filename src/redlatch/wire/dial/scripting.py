@@ -30,17 +30,12 @@ PROBE = pack(b"EVAL", _PROBE.text, _PROBE.keys)
 _PROBE_BY_SHA = pack(b"EVALSHA", _PROBE.sha, _PROBE.keys)
 
 # These change nothing. The key of WATCH is empty: the user may lack the right to it, which is another error. The last
-# EXEC ends the transaction if DISCARD is refused, and is an error otherwise; DISCARD ends it if EXEC is refused.
+# EXEC ends the transaction if DISCARD is refused; DISCARD ends it if EXEC is refused.
 _WORDS = (b"WATCH", b""), (b"MULTI",), (b"EXEC",), (b"MULTI",), (b"DISCARD",), (b"EXEC",)
 TRANSACTION = [pack(*words) for words in _WORDS]
 
 
 def scripts_of(mode: object) -> Scripts:
-    """Return the mode of a client.
-
-    Raises:
-        ConfigurationError: there is no such mode.
-    """
     for known in MODES:
         if mode == known:
             return known
@@ -48,7 +43,6 @@ def scripts_of(mode: object) -> Scripts:
 
 
 def preparing(mode: Scripts) -> list[bytes]:
-    """Return the commands of a handshake that prepare the calls of scripts, or what replaces them."""
     if mode == "watch":
         return TRANSACTION
     return [*[pack(b"SCRIPT", b"LOAD", script.text) for script in SCRIPTS], PROBE]
@@ -56,12 +50,6 @@ def preparing(mode: Scripts) -> list[bytes]:
 
 def uses_scripts(conversation: Conversation, mode: Scripts, address: str, prepared: list[Any]) -> bool:
     """Return whether the commands of locks call scripts on this connection.
-
-    Args:
-        conversation: to ask more, if scripts are refused.
-        mode: see `Client`.
-        address: the address of the server, for errors.
-        prepared: the replies to the commands of `preparing`.
 
     Raises:
         MasterRefused: the mode is impossible here; the message says which rights are missing.
@@ -89,12 +77,12 @@ def uses_scripts(conversation: Conversation, mode: Scripts, address: str, prepar
 
 
 def refuses_eval(mode: Scripts, prepared: list[Any]) -> bool:
-    """Return whether EVAL is refused (EVALSHA may still work) or must not be used."""
+    """Return whether EVAL is refused; EVALSHA may still work."""
     return mode == "watch" or _refusal(prepared[-1:]) is not None
 
 
 def ask_without_scripts(conversation: Conversation, commands: list[bytes]) -> list[Any]:
-    """Perform commands in order, each call of a script as a transaction; return the reply to each."""
+    """Perform each call of a script as a transaction."""
     replies: list[Any] = []
     waiting: list[bytes] = []
     for command in commands:
@@ -127,7 +115,6 @@ def _words_of(command: bytes) -> list[bytes]:
 
 
 def _refusal(answers: list[Any]) -> Exception | None:
-    """Return the first answer that refuses a command to this user; None if there is none."""
     for answer in answers:
         if isinstance(answer, redis_errors.ResponseError) and _is_about_the_command(str(answer)):
             return answer

@@ -1,8 +1,8 @@
 """Ask the sentinels of a group where its master is.
 
 All of them are asked at once. A majority of those listed must name the same address. A sentinel that is cut off from
-the others names a former master until it learns of the switch; alone it is no majority. The handshake then finds out
-whether the server at that address is a master.
+the others names a former master until it learns of the switch; alone it is no majority.
+
 Source: https://redis.io/docs/latest/develop/reference/sentinel-clients/
 """
 
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from redis.sentinel import MasterNotFoundError
 
-from ...masters.group import Address, Found, Group
+from ...masters.master import Address, Found, Group
 from ...masters.server import Server, address_of
 from ...votes.commands import pack
 from ...votes.redaction import shown
@@ -25,12 +25,11 @@ from .conversation import Conversation, seconds
 # Seconds for all answers together. With TLS an answer takes four round trips, and the line may be slow.
 TIMEOUT = 1.0
 
-# Seconds to wait for the other sentinels after a majority has answered and does not agree. This happens during a
-# fail-over. The client soon asks again.
+# Seconds to wait for the other sentinels after a majority has answered and does not agree, as during a fail-over.
 DISPUTE = 0.3
 
-# Seconds to wait for the other sentinels after a majority has agreed: a sentinel whose question has not ended is not
-# asked again.
+# Seconds to wait for the other sentinels after a majority has agreed, since a sentinel whose question has not ended is
+# not asked again.
 GRACE = 0.05
 
 # The longest part of a sentinel's error that the error of a client repeats.
@@ -40,11 +39,7 @@ _HOST = re.compile(r"[\w.:%-]{1,255}", re.ASCII)
 
 
 class SentinelAnswer(NamedTuple):
-    """A sentinel's answer: the address of the master, and the epoch of its configuration.
-
-    Args:
-        epoch: the number of the configuration, for messages only. It grows with each fail-over.
-    """
+    """The address of a master. The epoch of the configuration, which each fail-over raises, is for messages only."""
 
     address: Address
     epoch: int
@@ -57,11 +52,11 @@ def find_master(group: Group, unanswered: set[int] | None = None) -> Found:
     """Return where the sentinels say that the master of a group is.
 
     Args:
-        unanswered: the indexes of the sentinels whose last question has not ended; the set must be the caller's own.
-            Default None: the set of those who dial.
+        unanswered: the caller's own set of sentinels whose last question has not ended; None is the set of those who
+            dial.
 
     Raises:
-        redis.sentinel.MasterNotFoundError: they name none by a majority. The text has the answer of each sentinel.
+        redis.sentinel.MasterNotFoundError: they name none by a majority.
     """
     number = group.number_question()
     answers = _ask_all(group, group.unanswered if unanswered is None else unanswered)
@@ -75,11 +70,7 @@ def find_master(group: Group, unanswered: set[int] | None = None) -> Found:
 
 
 def address_in(group: Group, host: Any, port: Any) -> Address:
-    """Return the address that a sentinel named.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return the address that a sentinel named, or raise ValueError."""
     if isinstance(host, bytes) and isinstance(port, bytes) and port.isdigit() and len(port) <= 5:
         name = host.decode(errors="replace")
         if _HOST.fullmatch(name) and 0 < int(port) < 65536:
@@ -93,7 +84,7 @@ def login_to(sentinel: Server) -> list[bytes]:
 
 
 def _ask_all(group: Group, unanswered: set[int]) -> dict[int, Outcome]:
-    """Ask all sentinels at once; return what came in time, by the index of the sentinel."""
+    """Ask all sentinels at once; return what came in time."""
     came: SimpleQueue[tuple[int, Outcome]] = SimpleQueue()
     answers: dict[int, Outcome] = {}
     for index in range(len(group.sentinels)):
@@ -122,7 +113,7 @@ def _ask_all(group: Group, unanswered: set[int]) -> dict[int, Outcome]:
 
 
 def _agreed(group: Group, answers: dict[int, Outcome]) -> Address | None:
-    """Return the address that a majority of the listed sentinels names; None without a majority.
+    """Return the address that a majority of the listed sentinels names.
 
     The config-epoch of the answers does not count. Two majorities share a sentinel, so only one address can have one.
     If a larger epoch were a veto, one wrong sentinel could keep all clients out for good. The veto would help only at
@@ -148,14 +139,14 @@ def _ask(group: Group, index: int, unanswered: set[int], came: SimpleQueue[tuple
     except Exception as error:
         came.put((index, error))
     except BaseException as error:
-        # A user's credential provider may raise SystemExit, for example.
+        # A user's credential provider may raise SystemExit.
         came.put((index, RuntimeError(f"the question was ended by {type(error).__name__}")))
     finally:
         unanswered.discard(index)
 
 
 def _answer_of(group: Group, sentinel: Server) -> SentinelAnswer:
-    """Ask one sentinel for the master's address and for the epoch of its configuration, in one round trip.
+    """Ask for the master's address and for the epoch of the configuration, in one round trip.
 
     During a fail-over, the reply to SENTINEL MASTER has the former address until all replicas follow the new master,
     which may take as long as the slowest of them. GET-MASTER-ADDR-BY-NAME has the new one as soon as it is a master.

@@ -23,8 +23,7 @@ from ...masters.server import Server
 from ...votes.commands import pack
 from ...votes.redaction import shown
 from ..helper_threads import start_thread
-from ..reply_limits import Limits
-from ..server_traits import reply_error
+from ..server_traits import Limits, reply_error
 from .conversation import Conversation, seconds
 from .sentinels import TIMEOUT, login_to
 
@@ -32,14 +31,14 @@ logger = logging.getLogger("redlatch")
 
 CHANNEL = b"+switch-master"
 
-# Seconds of silence after which a sentinel is asked for a sign of life, and after which it counts as gone.
+# A sentinel is asked for a sign of life after so many silent seconds, and is gone after as many more.
 SILENCE = 5.0
 
 # Seconds between two tries to subscribe.
 PAUSE = 1.0
 
-# The most bytes of one read, and the seconds of rest after it. An announcement has about a hundred bytes. The number of
-# bytes is that of the longest TLS record, so that no part of one stays behind where poll() does not see it.
+# The most bytes of one read, and the seconds of rest after it. The longest TLS record has as many, so that no part of
+# one stays behind where poll() does not see it.
 PIECE, REST = 16384, 0.05
 
 # One sentinel can make the thread ask all of them BURST times at once, and then once in PERIOD seconds.
@@ -49,11 +48,7 @@ _NOTHING = object()
 
 
 class Allowance:
-    """A limit of BURST times at once, and then once in PERIOD seconds.
-
-    Attributes:
-        due: when it may be done next, by `conversation.seconds`.
-    """
+    """A limit for questions; the next one is allowed at `due`."""
 
     def __init__(self) -> None:
         self.due = -math.inf
@@ -67,10 +62,6 @@ class Subscribing:
 
     Attributes:
         done: a socket that can be read as soon as the thread is ready.
-
-    Raises:
-        OSError: this process has no descriptor left.
-        RuntimeError: no thread can start.
     """
 
     def __init__(self, sentinel: Server) -> None:
@@ -84,11 +75,6 @@ class Subscribing:
             raise
 
     def take(self) -> socket.socket:
-        """Return the socket.
-
-        Raises:
-            BaseException: why there is none.
-        """
         self.done.close()
         outcome = self._outcome.popleft()
         if isinstance(outcome, BaseException):
@@ -107,7 +93,7 @@ class Subscribing:
         try:
             self._outcome.append(_subscribed(sentinel))
         except BaseException as error:
-            # A user's credential provider may raise SystemExit, for example.
+            # A user's credential provider may raise SystemExit.
             self._outcome.append(error)
         if self._abandoned:
             self._drop()
@@ -125,7 +111,7 @@ class Subscribing:
 
 
 def _subscribed(sentinel: Server) -> socket.socket:
-    """Connect, log in, and send the command. Its reply is read with the messages, since one may follow it at once."""
+    """Connect and subscribe. The reply is read with the messages, since one may follow it at once."""
     login = login_to(sentinel)
     sock = sentinel.connect(TIMEOUT)
     try:
@@ -145,12 +131,9 @@ class Subscription:
     """The subscription at one sentinel.
 
     Attributes:
-        sock: its socket, None without a connection.
-        subscribing: the thread that makes the connection, None if there is none.
         due: when something is to be done: connect, ask for a sign of life, or close. By `conversation.seconds`.
         rests: until when it must not be read.
-        news: whether to ask the sentinels: the subscription has begun, or brought an announcement.
-        allowance: limits how often it may cause that.
+        news: True if the subscription has begun or brought an announcement, so that the sentinels are asked.
     """
 
     def __init__(self, sentinel: Server) -> None:
@@ -178,11 +161,11 @@ class Subscription:
             self._try(lambda sock: sock.sendall(pack(b"PING")))
 
     def source(self) -> socket.socket | None:
-        """Return what to wait for before `messages` is called; None for nothing."""
+        """Return what to wait for before `messages` is called."""
         return self.sock if self.subscribing is None else self.subscribing.done
 
     def messages(self) -> list[Any]:
-        """Read a piece; return the messages on the channel that it completes."""
+        """Return the messages on the channel that the next piece completes."""
         if self.subscribing is not None:
             self._adopt(self.subscribing)
             return []
@@ -203,7 +186,6 @@ class Subscription:
             sock.close()
 
     def fail(self, error: BaseException) -> None:
-        """Close the connection, and try again later."""
         self.close()
         self.due = seconds() + PAUSE
         if not self._lost:

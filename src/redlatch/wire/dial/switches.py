@@ -1,12 +1,12 @@
 """Listen to the sentinels of a group: they announce at once that another server is the master (`+switch-master`).
 
 Without this, a client notices a new master only when its connection breaks, and the connection to a stopped server does
-not break. One thread for each group listens to all of its sentinels, from the first use of the client until its end.
+not break.
 
 An announcement decides nothing, since one sentinel may be wrong. It makes the thread ask all sentinels and report the
 master that a majority names. Each sentinel announces the new master as soon as it knows of it, so the question after
 the announcement that completes the majority finds it. The thread also asks when a subscription begins, because it may
-have missed an announcement. The rate of questions is limited for each sentinel.
+have missed an announcement.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from redis.sentinel import MasterNotFoundError
 
-from ...masters.group import Address, Group
+from ...masters.master import Address, Group
 from ...votes.redaction import shown
 from ..helper_threads import claim, start_thread
 from .conversation import seconds
@@ -30,18 +30,12 @@ from .subscription import Subscription
 
 logger = logging.getLogger("redlatch")
 
-# Seconds until the sentinels are asked again after a question without a majority, and until the thread continues after
-# an unexpected error.
+# Seconds until the thread continues after a question without a majority, or an unexpected error.
 PAUSE = 1.0
 
 
 class Switch(NamedTuple):
-    """The sentinels name a master of the group, by a majority.
-
-    Args:
-        address: the address of the master.
-        moved: whether the majority named another one before.
-    """
+    """A majority of the sentinels names a master of the group; `moved` if it named another one before."""
 
     address: Address
     moved: bool = True
@@ -51,8 +45,7 @@ class SwitchListener:
     """The thread that listens to the sentinels of one group.
 
     Args:
-        group: whose sentinels announce.
-        heard: called in the thread with each Switch. It must not keep the client alive.
+        heard: called in the thread. It must not keep the client alive.
     """
 
     def __init__(self, group: Group, heard: Callable[[Switch], None]) -> None:
@@ -60,21 +53,15 @@ class SwitchListener:
         self._heard = heard
         self._subscriptions = [Subscription(sentinel) for sentinel in group.sentinels]
         self._unanswered: set[int] = set()
-        # The time of the next question, because no majority has answered.
         self._again = math.inf
         self._closed = False
         self._process = 0
-        # The thread pops this.
         self._unstarted = [None]
         # The thread waits at the first end. It ends when the second one is closed.
         self._wakeup: tuple[socket.socket, socket.socket] | None = None
 
     def start(self) -> None:
-        """Start the thread; harmless when repeated.
-
-        Raises:
-            RuntimeError: no thread can start, or this process has no descriptor left for it.
-        """
+        """Start the thread, unless it runs; raise RuntimeError if the process has no thread or descriptor left."""
         if not self._unstarted or self._closed:
             return
         self._process = os.getpid()
@@ -91,7 +78,7 @@ class SwitchListener:
             raise
 
     def close(self) -> None:
-        """Have the thread end; harmless when repeated. In a forked child, close the child's copies of the sockets."""
+        """End the thread. In a forked child, close the child's copies of the sockets."""
         self._closed = True
         alone = bool(self._unstarted) or self._process != os.getpid()
         self._end_wakeup(both=alone)
@@ -120,7 +107,6 @@ class SwitchListener:
             wakeup.close()
 
     def _turn(self, wakeup: socket.socket) -> None:
-        """Attend to each subscription, wait for messages, and ask the sentinels if there is a reason."""
         for subscription in self._subscriptions:
             subscription.attend(seconds())
         now = seconds()
@@ -136,7 +122,7 @@ class SwitchListener:
             self._ask()
 
     def _is_ours(self, message: Any) -> bool:
-        """Return whether a message is "group old-host old-port new-host new-port" with the name of our group."""
+        """Return whether "group old-host old-port new-host new-port" is about our group."""
         words = message.split() if isinstance(message, bytes) else []
         return len(words) == 5 and words[0] == self._group.name.encode()
 
@@ -159,7 +145,6 @@ class SwitchListener:
 
 
 def _readable(sources: list[Any], seconds: float) -> list[int]:
-    """Return the descriptors that can be read, as soon as there are any, or none after some seconds."""
     poll = select.poll()
     for source in sources:
         poll.register(source, select.POLLIN)

@@ -1,23 +1,20 @@
 """The engine: send many commands at once on N connections, and count the votes that come back.
 
-The way of a command:
-  * `submit` adds it to the FIFO and the unsent bytes of each link; `flush` sends these bytes.
-  * `pump` waits for replies, and `receive` reads those of one link. `_feed` cuts them into lines, and `_count` counts
-    each one as a vote on the oldest ballot of the link.
-  * `_tally` checks after each vote whether the result is final. `_decide` then lists the ballot in `decided`, and the
-    driver wakes its waiter.
+`submit` adds a command to the FIFO and the unsent bytes of each link; `flush` sends these bytes. `pump` and `receive`
+read replies. `_feed` cuts them into lines, and `_count` counts each one as a vote on the oldest ballot of the link.
+`_tally` checks whether the result is final. `_decide` then lists the ballot in `decided`, and the driver wakes its
+waiter.
 
 Rules:
-  * The replies of one connection come in the order of its commands. So each `Link` keeps a FIFO of the ballots that
-    wait for a reply, and a reply always belongs to the oldest one, even if no caller waits for that one any more. No
-    reply is ever counted for another command.
+  * The replies of one connection come in the order of its commands. So a reply always belongs to the oldest ballot in
+    the link's FIFO, even if no caller waits for it any more.
   * Any unexpected reply closes the connection: a reply of another type, more replies than commands, or bytes that are
     not RESP. The open votes of the link then count as failed, never as yes or no.
-  * The only accepted push is the invalidation of a tracked key, or of all keys. Any other push closes the connection.
-  * A link may have a monitor, which the guard provides. Once a second, the engine then sends a pulse ahead of a command
-    that acquires or extends, and gives the reply to the monitor. If the monitor objects to the reply, or to a push that
-    the master was flushed, the engine closes the connection before it counts the votes that follow.
-  * With monitors, a vote that gives a key a ttl counts only if the master had stored this ttl before the first byte of
+  * The only accepted push is the invalidation of a tracked key, or of all keys.
+  * Once a second, the engine sends a pulse ahead of a command that acquires or extends, and gives the reply to the
+    link's monitor, which the guard provides. If the monitor objects to the reply, or to a push that the master was
+    flushed, the engine closes the connection before it counts the votes that follow.
+  * Under a guard, a vote that gives a key a ttl counts only if the master had stored this ttl before the first byte of
     the attempt left for any master. Until enough masters have stored it, the ballot is held (see `horizon`).
   * Attempts, releases and looks do not wait for a silent master (see `silence`).
   * After a quorum has extended a lock, its key is set again on each master that lacks it (see `quorum.repair`).
@@ -47,16 +44,15 @@ from .replies import NOTHING, USUAL, begins_line, parse_line, read_push
 from .silence import Silence
 
 # Above MAX_PENDING outstanding replies, or MAX_UNSENT unsent bytes, a master must answer MAX_PENDING / LEAST_SHARE
-# commands (or all outstanding ones) within each STALL_NS: 65,536 / 16 = 4,096 replies a second. Otherwise its
-# connection is closed: a master that accepts commands and answers hardly any must not fill the memory of the process. A
-# master that is only busy may owe more.
+# commands (or all outstanding ones) within each STALL_NS, as a master that is only busy does. Otherwise its connection
+# is closed, since its backlog must not fill the memory of the process.
 MAX_PENDING = 65536
 MAX_UNSENT = 4 << 20
 STALL_NS = 1_000_000_000
 LEAST_SHARE = 16
 
-# Above these limits the connection is closed at once, even if the master is only busy. They leave room for 512 tasks
-# with a batch of 1,024 names each, which wait for 524,288 replies and have 56 MB to send.
+# Above these limits the connection is closed at once. They leave room for 512 tasks with a batch of 1,024 names each,
+# which wait for 524,288 replies and have 56 MB to send.
 MOST_PENDING = 10 * MAX_PENDING
 MOST_UNSENT = 32 * MAX_UNSENT
 
@@ -64,41 +60,32 @@ MOST_UNSENT = 32 * MAX_UNSENT
 # server. Under a guard the connection is then closed, and the next handshake examines the server again.
 _REPLACED = ("READONLY", "LOADING")
 
-# A master pushes once for each key that it was asked to track, and once for each flush. A link accepts this many pushes
-# more than it has asked for. Then it closes the connection, because a flood of pushes could keep this process busy.
+# A master pushes once for each key that it was asked to track, and once for each flush. A link closes the connection
+# after so many pushes too many: a flood of pushes could keep this process busy.
 PUSHES_AHEAD = 1024
 
-# The largest number of releases that a link owes to its master. Above it, the oldest keys are left to their ttl.
+# Above this number of owed releases, the oldest keys are left to their ttl.
 MAX_OWED = 4 * MAX_PENDING
 
 
 class Fleet:
-    """N links, one for each master. A caller submits ballots, flushes them and pumps the replies.
-
-    Only one thread at a time may call its methods, unless a method says otherwise.
+    """N links, one for each master. Only one thread at a time may call its methods, unless a method says otherwise.
 
     Args:
-        addresses: the address of each master, without credentials.
-        quorum: the number of masters that must agree.
-        guarded: whether every link has a monitor.
-        room: for how many links there must be room, because another list of masters may follow (see `replace`).
+        room: the number of links to prepare for (see `replace`).
 
     Attributes:
-        wires: the sockets, by the index of the link.
         decided: the ballots with a waiter that were decided since the driver last looked.
         lost: the refused releases without a waiter. Their locks may have been lost before.
         fallen: (link, its socket or None) of each link that broke since the driver last looked.
         changed: (index, key or None for all keys) of each change that a master pushed.
-        torn: whether an operation is under way, or was left half done by an exception.
-        staged: whether a reply made the fleet stage a command, so that the caller must flush.
-        resent: whether a script was ever sent again in full.
-        pulse_ns: when the next pulse is due, in nanoseconds since boot.
-        silence: which links are suspected.
-        horizon_ms: the ttl that all connected links cover (see `horizon`); 0 if they are fewer than a quorum.
-        raised_ns: since when, in nanoseconds since boot.
-        replaced_ns: when the masters were replaced by others; -1 if they never were.
-        held: the ballots that wait until a quorum of links covers their ttl, in their order.
-        stirs_held: whether a link has changed, so that held ballots may be sent.
+        torn: True while an operation is under way, or was left half done by an exception.
+        staged: True if a reply made the fleet stage a command, so that the caller must flush.
+        resent: True once a script was sent again in full.
+        horizon_ms, raised_ns: the ttl that all connected links cover, 0 if they are fewer than a quorum; and since
+            when.
+        held: the ballots that wait until a quorum of links covers their ttl.
+        stirs_held: True if a link has changed, so that held ballots may be sent.
     """
 
     def __init__(self, addresses: list[str], quorum: int, clock: Clock, guarded: bool = False, room: int = 0) -> None:
@@ -122,7 +109,7 @@ class Fleet:
         self.replaced_ns = -1
         self.held: dict[Ballot, None] = {}
         self.stirs_held = False
-        # These constants are fields because the compiled build knows the C types of fields, but not those of globals.
+        # Fields, because the compiled build knows their C types.
         self.max_pending = MAX_PENDING
         self.max_unsent = MAX_UNSENT
         self.most_pending = MOST_PENDING
@@ -135,10 +122,10 @@ class Fleet:
     # --- commands out ------------------------------------------------------------------------------
 
     def submit(self, ballot: Ballot) -> None:
-        """Stage the command of a ballot on every link that it asks.
+        """Stage a command on each link that its ballot asks.
 
-        A link that is up stages the command. A link that is being dialled parks the ballot. A link that is down votes
-        "failed" at once. So does, for a ballot with a ttl, a link that does not cover it.
+        A link that is being dialled parks the ballot. A link that is down votes "failed" at once; so does, for a ballot
+        with a ttl, a link that does not cover it.
         """
         command = ballot.command
         self._begin()
@@ -158,7 +145,6 @@ class Fleet:
         self.torn = False
 
     def _stage(self, ballot: Ballot, asked: int) -> None:
-        """Stage the command of a ballot on the links of a bit mask."""
         command = ballot.command
         dialect = -1
         payload = b""
@@ -179,7 +165,6 @@ class Fleet:
                 self._park(link, ballot)
 
     def _end_submit(self, ballot: Ballot) -> None:
-        """Decide a ballot that lacks only the votes of suspected masters; submit the ballot behind it."""
         if self.silence.suspects and not ballot.decided and self.silence.lacks_only_suspects(ballot):
             self._decide(ballot)
         self.torn = False
@@ -187,22 +172,19 @@ class Fleet:
             self.submit(ballot.behind)
 
     def _park(self, link: Link, ballot: Ballot) -> None:
-        """Park a ballot until a link is connected, or count its vote as failed."""
         if self.guarded and ballot.command.ttl_ms:
             ballot = self._copy_uncovered(link, ballot)
         if link.dialling and len(link.parked) < self.max_pending:
             ballot.unsent |= 1 << link.index
             link.parked.append(ballot)
         else:
-            # Drop all parked ballots. Otherwise a parked SET would be sent later without the release that found no
-            # room.
+            # Drop all parked ballots, or a parked SET would be sent later without the release that found no room.
             if link.dialling:
                 link.cause = TimeoutError("too many commands wait for a connection to the master")
                 self._unpark(link)
             self._fail_unsent(link, ballot)
 
     def flush(self) -> None:
-        """Send the staged commands, with one system call for each link."""
         self._begin()
         self.staged = False
         for index, error in self.wires.send():
@@ -213,7 +195,7 @@ class Fleet:
             self.flush()
 
     def _announce(self, link: Link, command: Command) -> None:
-        """Make the master track the key of the question that follows, so that it pushes a change of that key."""
+        """Make the master track the key of a question, so that it pushes a change."""
         if command.meaning in (NO, TRACKED) and link.traits.tracking:
             link.pushes += 1
             self.wires.stage(link.index, self._note.payload(link.dialect))
@@ -230,7 +212,6 @@ class Fleet:
         return owing > self.max_pending or self.wires.unsent(link.index) > self.max_unsent
 
     def _stalled(self, link: Link) -> bool:
-        """Return whether a link above its limit answers too few commands, or has reached the hard limit."""
         came, now, owing = link.cut + link.head, self.clock.now(), link.owing()
         if came >= link.full_at:
             link.full_at, link.full_ns = came + min(owing, max(1, self.max_pending // LEAST_SHARE)), now
@@ -238,7 +219,6 @@ class Fleet:
         return bool(stopped or owing > self.most_pending or self.wires.unsent(link.index) > self.most_unsent)
 
     def ballot_of(self, command: Command) -> Ballot:
-        """Return a ballot for a command that has no waiter."""
         return Ballot(command, self.size, self.quorum)
 
     def fail_unsubmitted(self, ballot: Ballot) -> None:
@@ -251,7 +231,6 @@ class Fleet:
     # --- replies in --------------------------------------------------------------------------------
 
     def pump(self, timeout_ns: int) -> None:
-        """Wait for replies for at most `timeout_ns` nanoseconds and count them."""
         self.recover()
         if self.silence.waiting:
             timeout_ns = min(timeout_ns, max(0, self.silence.due_ns - self.clock.now()))
@@ -270,7 +249,6 @@ class Fleet:
             self._resume_held()
 
     def receive(self, index: int) -> None:
-        """Count the replies that link `index` has now. Event-loop drivers call this when its socket is readable."""
         self._begin()
         data = self.wires.receive(index)
         if data is not None:
@@ -280,7 +258,6 @@ class Fleet:
             self._resume_held()
 
     def _take(self, link: Link, data: Any) -> None:
-        """Count the received bytes of a link, or drop it for the exception that broke it."""
         if link.suspected:
             self.silence.trust(link)
         self._feed(link, data)
@@ -290,10 +267,6 @@ class Fleet:
             self.silence.learn(link)
 
     def _feed(self, link: Link, data: Any) -> None:
-        """Count each reply in the received bytes for the oldest ballot; drop the link if `data` is an exception.
-
-        The loop counts the usual reply without a call.
-        """
         # An earlier event of the same round may have closed the link.
         if not link.up:
             return
@@ -303,7 +276,6 @@ class Fleet:
         came: bytes = link.tail + data if link.tail else data
         start, size = 0, len(came)
         while start < size:
-            # The usual reply costs one comparison and makes no object.
             if link.head < len(link.pending):
                 ballot = link.pending[link.head]
                 command = ballot.command
@@ -340,13 +312,12 @@ class Fleet:
             self._keep_tail(link, came[start:])
 
     def _keep_tail(self, link: Link, tail: bytes) -> None:
-        """Keep the beginning of a line until its end comes."""
         link.tail = tail
         if not begins_line(tail):
             self._drop(link, link.unexpected(tail[:40], " without an end of line"))
 
     def _push(self, link: Link, came: bytes, start: int) -> int:
-        """Record a push; return where it ends, or `start` if it is not complete or the link was dropped."""
+        """Return where the push ends, or `start` if it is not complete or the link was dropped."""
         found = read_push(came, start)
         if found is None or (found[0] > start and link.pushes <= 0):
             what = ", an unknown push" if found is None else ", more pushes than expected"
@@ -371,7 +342,6 @@ class Fleet:
             return NOTHING
 
     def _count(self, link: Link, reply: Any) -> bool:
-        """Count one reply for the oldest ballot of the link; return False if the link is down afterwards."""
         if not link.up:
             return False
         if not link.owing():
@@ -397,7 +367,6 @@ class Fleet:
         return True
 
     def _count_other(self, link: Link, ballot: Ballot, reply: Any) -> bool:
-        """Count a reply that is neither "yes" nor "no"; return False if the link is down afterwards."""
         command = ballot.command
         if command.meaning == TIME and (found := read_pulse(reply)) is not None:
             link.advance()
@@ -430,7 +399,6 @@ class Fleet:
             self._repair(link, ballot)
 
     def _refused(self, link: Link, ballot: Ballot, error: Exception) -> None:
-        """Count an error reply as a failed vote. If the script was missing, send its full text instead."""
         bit = 1 << link.index
         in_full = link.dialect == FULL_TEXT and link.cut + link.head > link.full_from
         if not (ballot.resent & bit or in_full) and link.traits.lacks(error):
@@ -461,11 +429,9 @@ class Fleet:
         self._failed(link, ballot, error)
 
     def _stir(self, link: Link, ballot: Ballot) -> None:
-        """Report the change by a resent script. A server pushes no invalidation for changes by our own connection."""
+        """Report the change by a resent script: a server pushes no invalidation for changes by our own connection."""
         if ballot.resent >> link.index & 1 and link.up and ballot not in link.pending[link.head :]:
             self.changed.append((link.index, ballot.command.key))
-
-    # --- votes -------------------------------------------------------------------------------------
 
     def _failed(self, link: Link, ballot: Ballot, cause: Any) -> None:
         if ballot.causes is None:
@@ -504,8 +470,7 @@ class Fleet:
     def _repair(self, link: Link, ballot: Ballot) -> None:
         """Set the key of a held lock again on a master that lacks it, if a quorum has extended the lock.
 
-        The master must cover the ttl, as for a vote. A release of the lock cannot have been sent yet: only this thread
-        sends, and `Command.repair` has just found the lock held.
+        A release cannot have been sent yet: only this thread sends, and `Command.repair` has just found the lock held.
         """
         command = ballot.command
         covered = not self.guarded or covers(link, command.ttl_ms, command.since_ns)
@@ -520,7 +485,7 @@ class Fleet:
             self.staged = True
 
     def record_silent(self, ballot: Ballot) -> None:
-        """Record the masters that have not answered a ballot in time. Any thread may call this: it only reads."""
+        """Record which masters are silent on a ballot. Any thread may call this: it only reads."""
         if ballot in self.held:
             ttl_ms = ballot.command.ttl_ms
             silent = [link.index for link in self.links if not stores(link, ttl_ms)]
@@ -530,13 +495,11 @@ class Fleet:
         ballot.silent = tuple(silent) or ballot.silent
 
     def hurry(self) -> None:
-        """Suspect masters that have been silent for too long. Event-loop drivers call this; `pump` does it itself."""
         self._begin()
         self._suspect(self.clock.now())
         self._end()
 
     def _suspect(self, now_ns: int) -> None:
-        """Suspect masters that are silent; then decide the ballots that lack only suspected masters."""
         if self.silence.due_ns <= now_ns:
             for ballot in self.silence.suspect(now_ns):
                 self._tally(ballot)
@@ -553,7 +516,6 @@ class Fleet:
         self.torn = False
 
     def _pulse(self, now_ns: int) -> None:
-        """Send a pulse on every link that has a monitor. The next one is due in a second."""
         self.pulse_ns = now_ns + SECOND
         for link in self.links:
             if link.up and link.monitor is not None:
@@ -562,7 +524,6 @@ class Fleet:
                 self._send_on(link, ballot)
 
     def _beat(self, link: Link, ballot: Ballot, server_us: int, horizon_ms: int) -> bool:
-        """Give the reply to a pulse to the monitor; return False if the monitor made the link close."""
         now = self.clock.now()
         pulse: Any = ballot.command
         wanted_ms = pulse.wanted_ms
@@ -582,7 +543,7 @@ class Fleet:
         return True
 
     def _observe(self, link: Link, monitor: Any) -> None:
-        """Begin to send pulses on a new connection. Without a monitor it never votes on a ttl in a guarded fleet."""
+        """Begin to send pulses. In a guarded fleet, a link without a monitor never votes on a ttl."""
         if monitor is None:
             link.horizon_ms, link.refused_ns = 0, UNBOUNDED
             return
@@ -594,7 +555,7 @@ class Fleet:
         self.pulse_ns = min(self.pulse_ns, now)
 
     def _raise(self, link: Link, ttl_ms: int) -> None:
-        """Send a pulse that asks a master to store a ttl, unless it has, must not, or one is under way."""
+        """Have a master store a ttl, unless it has, must not, or is asked already."""
         if link.horizon_ms >= ttl_ms or (link.raising is not None and link.pulse.wanted_ms >= ttl_ms):
             return
         if refusal(link, ttl_ms) is not None:
@@ -607,7 +568,6 @@ class Fleet:
         self.staged = True
 
     def _survey(self) -> None:
-        """Compute what all connected links cover."""
         if self.guarded:
             up = [link for link in self.links if link.up]
             self.horizon_ms = min([link.horizon_ms for link in up]) if len(up) >= self.quorum else 0
@@ -615,7 +575,7 @@ class Fleet:
             self.stirs_held = bool(self.held)
 
     def _holds(self, ballot: Ballot) -> bool:
-        """Hold a ballot while links may soon cover its ttl; fail it if too few can. Return whether it is held."""
+        """Hold a ballot while links may soon cover its ttl; fail it if too few can."""
         command = ballot.command
         if command.since_ns <= self.replaced_ns:
             # It may need the votes of another number of masters.
@@ -628,7 +588,6 @@ class Fleet:
         if self._awaits_horizons(ballot, now):
             self.held[ballot] = None
             return True
-        # The ttl that the links have stored until now counts.
         command.since_ns = now
         # A link that was made since the attempt began has sent no pulse, and only a pulse renews the life of a marker.
         if now >= self.pulse_ns:
@@ -636,7 +595,6 @@ class Fleet:
         return False
 
     def _awaits_horizons(self, ballot: Ballot, now_ns: int) -> bool:
-        """Raise the horizons that a ballot needs; return whether it waits for some of them."""
         command = ballot.command
         found = coverage(self.links, command.ttl_ms, command.since_ns)
         for link in found.coming:
@@ -654,7 +612,6 @@ class Fleet:
         return False
 
     def _covering(self, ballot: Ballot) -> int:
-        """Return a bit mask of the links that may vote on the ttl of a ballot; count failed votes for the others."""
         command = ballot.command
         asked = 0
         for link in () if ballot.decided else self.links:
@@ -668,29 +625,28 @@ class Fleet:
         return asked
 
     def _copy_uncovered(self, link: Link, ballot: Ballot) -> Ballot:
-        """Count a failed vote for a link that does not cover a ttl; return a ballot for its vote, which does not count.
+        """Return a ballot for a vote that does not count, because the link does not cover the ttl.
 
-        The key keeps others out there, too, and its vote may count when the lock is extended.
+        The key still keeps others out there, and its vote may count when the lock is extended.
         """
         self._failed(link, ballot, uncovered(link, ballot.command))
         return self.ballot_of(ballot.command)
 
     def _resume_held(self) -> None:
-        """Submit the held ballots again; those that still lack a quorum stay. The caller must flush."""
         self.stirs_held = False
         now = self.clock.now()
         for ballot in list(self.held):
             if 0 < ballot.until_ns <= now and not ballot.decided:
                 self.record_silent(ballot)
             # An interrupt after this line loses the ballot, and its submitter waits until its time is over. Otherwise
-            # the ballot might be sent twice, and one master might have two votes.
+            # one master might have two votes.
             del self.held[ballot]
             if not ballot.decided and not 0 < ballot.until_ns <= now:
                 self.submit(ballot)
         self.staged = True
 
     def _withdraw_held(self, release: Command) -> None:
-        """Forget the held ballots with the key and the token of a release: they must not be sent after it."""
+        """Forget the held ballots that a release undoes: they must not be sent after it."""
         for ballot in list(self.held):
             if ballot.command.token == release.token and ballot.command.key == release.key:
                 del self.held[ballot]
@@ -701,12 +657,8 @@ class Fleet:
         """Take over a connection after its handshake; stage the releases that the link owes, then the parked commands.
 
         Args:
-            sock: the connected, non-blocking socket.
-            traits: the results of the handshake.
-            monitor: the guard's monitor of the master. None if the fleet is not guarded; in a guarded fleet, the link
-                then never votes on a ttl. Its `pulse` returns the arguments of the pulse, and `horizon_ms` is the
-                horizon that the handshake has read. Its `answered` takes the replies and its `flushed` takes flushes;
-                both return why the link must be closed, or None.
+            monitor: the guard's monitor of the master, if the fleet is guarded. `answered` takes the replies to pulses,
+                and `flushed` the flushes; both return why the link must be closed, or None.
         """
         link = self.links[index]
         self._begin()
@@ -729,7 +681,7 @@ class Fleet:
             if link.parked[0] not in waited:
                 self._send_late(link, link.parked[0])
             link.parked.popleft()
-        # Many commands may have waited for the connection. The master has not stopped because of that.
+        # Commands may have waited for the connection, not for a master that had stopped.
         link.full_at = -1
         if monitor is not None:
             self._raise(link, link.pulse.wanted_ms)
@@ -737,7 +689,7 @@ class Fleet:
         self._end()
 
     def _send_owed(self, link: Link) -> set[Ballot]:
-        """Send the releases that a link owes; return the parked ballots that take the answers of some of them.
+        """Return the parked ballots that take the answers of owed releases.
 
         Any other answer reaches no caller. Unless it is a "no", the "no" to a later copy may be the work of this one.
         """
@@ -755,7 +707,7 @@ class Fleet:
         return waited
 
     def _send_late(self, link: Link, ballot: Ballot) -> None:
-        """Send a ballot that has waited for the connection. A release records this: its caller may no longer wait."""
+        """Send a ballot that has waited for the connection. A release records that: its caller may no longer wait."""
         if ballot.command.releases:
             bit = 1 << link.index
             ballot.unsent = ballot.unsent & ~bit | ~ballot.command.tried & bit
@@ -763,7 +715,6 @@ class Fleet:
         self._send_on(link, ballot)
 
     def fail(self, index: int, cause: BaseException) -> None:
-        """Record that dialling link `index` failed with `cause`. From now on the link votes "failed" at once."""
         link = self.links[index]
         self._begin()
         link.cause = cause
@@ -772,12 +723,7 @@ class Fleet:
         self._end()
 
     def replace(self, addresses: list[str], quorum: int, cause: BaseException) -> None:
-        """Switch to other masters. All commands under way fail, including those that were made before and come later.
-
-        Args:
-            addresses, quorum: those of the new masters, of which none is connected.
-            cause: why the votes of the old masters do not count any more.
-        """
+        """Switch to other masters. Commands under way fail, including those that were made before and come later."""
         self._begin()
         for link in self.links:
             self._drop(link, cause)
@@ -795,13 +741,11 @@ class Fleet:
         self._end()
 
     def drop(self, index: int, cause: BaseException) -> None:
-        """Close link `index`, because its master was replaced. The driver has it dialled again."""
         self._begin()
         self._drop(self.links[index], cause)
         self._end()
 
     def _drop(self, link: Link, cause: BaseException) -> None:
-        """Close the link. Count its unanswered commands as failed votes and keep its releases."""
         if not link.up:
             return
         link.cause = cause
@@ -824,7 +768,6 @@ class Fleet:
         self._survey()
 
     def _unpark(self, link: Link) -> None:
-        """Stop parking ballots for a link; count its vote on the parked ones as failed."""
         link.dialling = False
         self.silence.trust(link)
         while link.parked:
@@ -832,7 +775,7 @@ class Fleet:
             link.parked.popleft()
 
     def _fail_unsent(self, link: Link, ballot: Ballot) -> None:
-        """Count a failed vote for a link that was sent nothing; keep a release if its master may hold the key."""
+        """Count a failed vote; keep a release if its master may hold the key."""
         command = ballot.command
         ballot.unsent |= 1 << link.index
         if command.releases and command.since_ns <= link.lost_ns:
@@ -842,25 +785,22 @@ class Fleet:
         self._failed(link, ballot, link.cause)
 
     def quorum_pushes(self) -> bool:
-        """Return whether a quorum of masters is connected and pushes changes of keys."""
         return bool(sum([link.up and link.traits.tracking for link in self.links]) >= self.quorum)
 
     # --- interrupts, and the end of a client -------------------------------------------------------
 
     def _begin(self) -> None:
-        """Begin an operation. First repair an earlier operation that an interrupt left half done."""
+        """Repair an earlier operation that an interrupt left half done."""
         if self.torn or self.wires.taken:
             self.recover()
         self.torn = True
 
     def _end(self) -> None:
-        """End an operation; then submit held ballots again."""
         self.torn = False
         if self.stirs_held:
             self._resume_held()
 
     def recover(self) -> None:
-        """Close every connection if an exception left an operation half done."""
         if self.torn or self.wires.taken:
             for link in self.links:
                 # A link with a socket that is not up was interrupted in `adopt`.
@@ -878,28 +818,23 @@ class Fleet:
         return False
 
     def owing(self) -> int:
-        """Count the releases without a reply on links that have a socket.
-
-        The garbage collector may close the sockets of a forgotten client before `await_answers` runs.
-        """
+        """Count releases without a reply. The garbage collector may close the sockets before `await_answers` runs."""
         links = [link for link in self.links if self.wires.fileno(link.index) >= 0]
         return sum([ballot.command.releases for link in links for ballot in link.pending[link.head :]])
 
     def await_answers(self, until_ns: int) -> None:
-        """Wait until every release is answered, or until `until_ns`. For a client that ends without being closed.
+        """Wait until every release of a client that was not closed is answered.
 
-        If a socket is closed with unread bytes, the system resets the connection. The server then loses the commands
+        If a socket is closed with unread bytes, the system resets the connection, and the server loses the commands
         that it has not read.
         """
         self.flush()
         while self.owing() and (left := until_ns - self.clock.now()) > 0:
             self.pump(left)
-            # A reply has asked for the text of a script.
             if self.staged:
                 self.flush()
 
     def abandon(self) -> None:
-        """Undo every undecided command. For a client that is closed while calls are under way."""
         undone: dict[tuple[bytes, bytes], Command] = {}
         for link in self.links:
             for ballot in [*link.pending[link.head :], *link.parked]:
@@ -907,7 +842,6 @@ class Fleet:
                 if command is not None:
                     undone[command.key, command.token] = command
                     ballot.withdraw()
-                    # Wakes its caller, who may have more to undo.
                     self._decide(ballot)
         for held in list(self.held):
             held.withdraw()

@@ -2,12 +2,11 @@
 
 The horizon of a master is the longest ttl in use on it, as its marker says. Other clients keep a master that forgets
 its keys out for the longest horizon of the others. So a vote that gives a key a ttl counts only if the master had
-stored that ttl in its marker, on this connection, before the first byte of the attempt left for any master. A link that
-fulfils this covers the ttl.
+stored that ttl in its marker, on this connection, before the first byte of the attempt left for any master. Such a link
+covers the ttl.
 
-If some links do not cover the ttl of a ballot, the engine raises the horizons by pulses. It holds the ballot until a
-quorum covers it, and the other connected links do, too, or are suspected of silence. Then all are asked, but the votes
-of those that do not cover the ttl count as failed.
+The engine raises horizons by pulses. It holds a ballot until a quorum covers its ttl, and the other connected links do,
+too, or are suspected of silence. Then all are asked, but the votes of those that do not cover the ttl count as failed.
 """
 
 from __future__ import annotations
@@ -16,13 +15,7 @@ from typing import Any, NamedTuple
 
 
 class Coverage(NamedTuple):
-    """Which links cover a ttl.
-
-    Args:
-        ready: the links that cover it.
-        coming: the links that are being dialled, or may store it.
-        lost: the other links.
-    """
+    """The links by whether they cover a ttl: they do, they are being dialled or may store it, or they do not."""
 
     ready: list[Any]
     coming: list[Any]
@@ -38,17 +31,13 @@ def covers(link: Any, ttl_ms: int, since_ns: int) -> bool:
 
 
 def refusal(link: Any, ttl_ms: int) -> BaseException | None:
-    """Return why a connected link may not store a ttl, because not all masters have allowed it; or None (G5)."""
+    """Return why a link may not store a ttl: not all masters have allowed it (G5)."""
     cause: BaseException | None = link.monitor.refusal(ttl_ms) if link.up and link.monitor is not None else None
     return cause
 
 
 def coverage(links: list[Any], ttl_ms: int, since_ns: int) -> Coverage:
-    """Return which links cover a ttl for an attempt of which no byte has left: what they have stored until now counts.
-
-    Args:
-        since_ns: when the attempt began.
-    """
+    """Sort links for an attempt of which no byte has left: what they have stored until now counts."""
     ready = [link for link in links if stores(link, ttl_ms)]
     missing = [link for link in links if link not in ready]
     # A master that has refused a pulse since the attempt began will refuse the next one, too.

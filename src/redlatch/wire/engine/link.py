@@ -15,12 +15,8 @@ SILENT_NS = 10_000_000
 class Link:
     """The link to one master. Only the engine changes the FIFO.
 
-    All times are nanoseconds since boot.
-
     Attributes:
-        address: the address of the master, without credentials.
-        up: whether the link is connected. A link that is neither up nor being dialled votes "failed" at once.
-        reader: the hiredis parser of the connection.
+        up: a link that is neither up nor being dialled votes "failed" at once.
         tail: the beginning of a line whose end has not come yet.
         pending: the ballots in the order of the sent commands. The entries before `head` are None.
         head: the index of the oldest ballot in `pending` that waits for its reply.
@@ -28,24 +24,18 @@ class Link:
         pushes: the number of further pushes that are accepted.
         parked: the ballots that came while the connection was being made.
         owed: the ballots on releases whose outcome is unknown, by key and token. Locks may share a chosen token.
-        traits: the results of the handshake, such as run_id and version.
         full_from: the number of the first command that was sent in full after scripts turned out to be missing, or -1.
-        cause: why the link was down last, or None if it never was.
-        adopted_ns: when the present connection, or the last one, was adopted; -1 if there was none.
-        lost_ns: when the last connection broke.
-        monitor: takes the answers to pulses and the flushes of this master; or None.
-        pulse: the command that the guard sends each second, or None.
-        horizon_ms: the horizon that the master has acknowledged on this connection, in milliseconds (see `horizon`).
-        raised_ns: when it did.
+        cause: why the link was down last.
+        adopted_ns, lost_ns: when the last connection was adopted, and when one broke last; -1 if never.
+        monitor, pulse: the guard's, if there is one.
+        horizon_ms, raised_ns: the horizon that the master has acknowledged on this connection, and when.
         refused_ns: when it last answered a pulse with an error, or -1.
-        raising: the last pulse that asked it to store a higher horizon, until its answer comes; or None.
-        suspected: whether ballots no longer wait for the votes of the master.
+        raising: the last pulse that asked it to store a higher horizon, until its answer comes.
+        suspected: True if ballots no longer wait for the votes of the master.
         missing_vote: the number of the command whose vote was missing at the suspicion; -1 after the vote has come.
         late_ns: the delay of its last late vote; 0 if it came so late that the master must have stopped.
         silent_ns: the shortest silence that makes the master suspected.
-        full_at: the number of replies that must have come by `full_ns` + STALL_NS while the link is above its limit. A
-            link that has fewer counts as stopped.
-        full_ns: when `full_at` was set.
+        full_at: above its limit, a link with fewer replies at `full_ns` + STALL_NS counts as stopped.
     """
 
     def __init__(self, index: int, address: str) -> None:
@@ -86,7 +76,7 @@ class Link:
         return len(self.pending) - self.head
 
     def advance(self) -> None:
-        # This comes first: after an interrupt between the two lines there is still a ballot at the head.
+        # First: after an interrupt between the two lines there is still a ballot at the head.
         self.head += 1
         self.pending[self.head - 1] = None
 
@@ -97,7 +87,7 @@ class Link:
         self.head = 0
 
     def owe(self, ballot: Ballot, most: int) -> None:
-        """Keep a release for the next connection, and at most `most` of them: the oldest keys are left to their ttl."""
+        """Keep a release for the next connection; the oldest of more than `most` keys are left to their ttl."""
         owed = self.owed
         owed[ballot.command.key, ballot.command.token] = ballot
         if len(owed) > most:
@@ -114,6 +104,6 @@ class Link:
         return ballot in self.pending[self.head :] or ballot in self.parked
 
     def unexpected(self, reply: Any, what: str = "") -> ConnectionError:
-        """Return the reason for closing the connection after a reply that no command has."""
+        """Return why the connection is closed after an unexpected reply."""
         described = self.traits.described(reply)
         return ConnectionError(f"{self.address} answered with {described}{what}; the connection was closed")

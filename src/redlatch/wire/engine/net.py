@@ -1,8 +1,6 @@
 """System calls in pure Python: gathered sends, one poll, gathered receives, the clock.
 
-`ext/redlatch/_c/wire/engine/net.pyx` has the same interface and releases the GIL around each group of calls.
-`tests/wire/engine/test_net.py` tests that both behave alike. Only this module and `drivers/sleeper.py` are written
-twice.
+The compiled `net.pyx` has the same interface and releases the GIL around each group of calls.
 """
 
 from __future__ import annotations
@@ -18,8 +16,8 @@ from ...votes.units import Clock
 RECEIVE_BYTES = 16384
 CLOSED = "the server closed the connection"
 
-# CLOCK_BOOTTIME continues while the machine is suspended; CLOCK_MONOTONIC does not. A lease must not outlive the sleep
-# of a laptop. A kernel without CLOCK_BOOTTIME uses CLOCK_MONOTONIC.
+# CLOCK_BOOTTIME continues while the machine is suspended, unlike CLOCK_MONOTONIC: a lease must not outlive the sleep of
+# a laptop.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -29,10 +27,7 @@ def now_ns() -> int:
 
 
 class BootClock(Clock):
-    """The clock of `now_ns`, as an object to inject."""
-
     def now(self) -> int:
-        """Return nanoseconds since boot."""
         return now_ns()
 
 
@@ -44,14 +39,10 @@ class Wires:
 
     Only one thread at a time may call the methods, except for `wake`.
 
-    Args:
-        count: the number of sockets.
-
     Attributes:
-        taken: whether the last `wait` may have received bytes that its caller has not collected.
-        gil_patience_ns: how long `wait` may keep the GIL, in nanoseconds; above 0, `send` may keep it, too. They keep
-            it only in the compiled build, and only while another thread computes.
-        busy_until_ns: until when another thread is assumed to compute, in nanoseconds since boot; 0 if none is.
+        taken: True if the last `wait` may have received bytes that its caller has not collected.
+        gil_patience_ns: how long `wait` may keep the GIL; above 0, `send` may keep it, too. They do so only in the
+            compiled build, and only while another thread computes, until `busy_until_ns`.
     """
 
     def __init__(self, count: int) -> None:
@@ -70,11 +61,10 @@ class Wires:
         self._full = [False] * count
         self._came: list[bytes | OSError | None] = [None] * count
         self.taken = False
-        # Only for the interface: Python's own system calls always release the GIL.
         self.gil_patience_ns = self.busy_until_ns = 0
 
     def attach(self, index: int, sock: socket.socket) -> None:
-        """Take over a connected, non-blocking socket as number `index`. The caller must not use the object any more."""
+        """Take over a connected, non-blocking socket. The caller must not use the object any more."""
         self._tls[index] = sock if isinstance(sock, ssl.SSLSocket) else None
         self._unsent[index] = bytearray()
         self._full[index] = False
@@ -85,13 +75,13 @@ class Wires:
         self._poll.register(fd, select.POLLIN)
 
     def detach(self, index: int) -> socket.socket | None:
-        """Return socket `index`, still open, or None; discard its unsent bytes. The caller closes it."""
+        """Return socket `index`, still open; discard its unsent bytes."""
         fd, tls = self._fds[index], self._tls[index]
         # A new bytearray instead of clear(): at a fork, another thread may have been sending from the old one.
         self._unsent[index] = bytearray()
         if fd < 0:
             return None
-        # An entry is missing if an interrupt struck after its removal below, in an earlier call.
+        # An interrupt may have struck after its removal below, in an earlier call.
         if fd in self._by_fd:
             try:
                 self._poll.unregister(fd)
@@ -104,23 +94,16 @@ class Wires:
         return tls or socket.socket(fileno=fd)
 
     def fileno(self, index: int) -> int:
-        """Return the descriptor of socket `index` for an event loop, or -1 if there is no socket."""
         return self._fds[index]
 
     def stage(self, index: int, data: bytes) -> None:
-        """Append `data` to the bytes that the next `send` offers to socket `index`."""
         self._unsent[index] += data
 
     def unsent(self, index: int) -> int:
-        """Count the bytes that socket `index` has not taken yet."""
         return len(self._unsent[index])
 
     def send(self) -> list[tuple[int, OSError]]:
-        """Offer every socket its staged bytes once. Bytes that a socket does not take stay staged.
-
-        Returns:
-            (index, error) of each broken socket.
-        """
+        """Offer every socket its staged bytes once; return (index, error) of each broken socket."""
         broken: list[tuple[int, OSError]] = []
         for index, unsent in enumerate(self._unsent):
             if unsent:
@@ -145,10 +128,10 @@ class Wires:
         return None
 
     def wait(self, timeout_ns: int) -> bool:
-        """Poll every socket for at most `timeout_ns`, then send to and receive from the ready ones.
+        """Poll every socket, then send to and receive from the ready ones.
 
         Returns:
-            Whether any socket was ready. The caller must then call `collect` for each socket.
+            True if any socket was ready. The caller must then call `collect` for each socket.
         """
         ready = self._poll.poll(max(0, -(-timeout_ns // 1_000_000)))
         self.taken = bool(ready)
@@ -164,15 +147,12 @@ class Wires:
         return self.taken
 
     def collect(self, index: int) -> bytes | OSError | None:
-        """Return, once, the result of the last `wait` for socket `index`: bytes, the error that broke it, or None.
-
-        The end of the stream is an error, too.
-        """
+        """Return the result of the last `wait` once."""
         came, self._came[index] = self._came[index], None
         return came
 
     def receive(self, index: int) -> bytes | OSError | None:
-        """Receive from socket `index`. Return the bytes, None if there are none now, or the error that broke it."""
+        """Return the bytes that have come, None, or the error that broke the socket."""
         fd, tls = self._fds[index], self._tls[index]
         if fd < 0:
             return None
@@ -184,12 +164,10 @@ class Wires:
             return None if would_block(error) else error
 
     def usual_gil_patience_ns(self) -> int:
-        """Return for how many nanoseconds to wait for replies with the GIL; 0 if they usually take too long."""
-        # Python's own system calls always release the GIL.
+        """Return 0: Python's own system calls always release the GIL."""
         return 0
 
     def stands_at(self, data: bytes, start: int, line: bytes) -> bool:
-        """Return whether `data` contains `line` at `start`."""
         return data.startswith(line, start)
 
     def wake(self) -> None:
@@ -215,7 +193,6 @@ class Wires:
             self.close()
 
     def close(self) -> None:
-        """Close every socket and the wake-up pipe. A second call does nothing."""
         for index in range(len(self._fds)):
             sock = self.detach(index)
             if sock is not None:
@@ -224,10 +201,10 @@ class Wires:
         self._close_pipe()
 
     def _close_pipe(self) -> None:
-        """Close the wake-up pipe, unless a thread may be writing to it.
+        """Close the wake-up pipe, unless a thread may be writing to it; that thread then closes it.
 
         `os.write` releases the GIL before it writes. If the pipe were closed then, the system could give its descriptor
-        to another file. So the writing thread closes the pipe itself.
+        to another file.
         """
         # One end at a time, so that an interrupted `close` can be repeated.
         for _ in range(2):
@@ -239,7 +216,6 @@ class Wires:
 
 
 def take(sock: ssl.SSLSocket) -> bytes | OSError | None:
-    """Receive from a TLS socket until it has no more decrypted bytes."""
     chunks: list[bytes] = []
     try:
         while chunk := sock.recv(RECEIVE_BYTES):
@@ -254,7 +230,6 @@ def take(sock: ssl.SSLSocket) -> bytes | OSError | None:
 
 
 def would_block(error: OSError) -> bool:
-    """Return whether the error only means that the socket, plain or TLS, is not ready."""
     return isinstance(error, (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError))
 
 

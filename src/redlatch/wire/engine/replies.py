@@ -1,7 +1,7 @@
 """Bytes to replies and pushes. No length from the wire is trusted.
 
-hiredis parses only replies of one line. Every other reply has a length field or is a push. No command of the engine has
-a reply with a length, and `read_push` reads the only pushes that the engine accepts.
+hiredis parses only replies of one line. No command of the engine has a reply with a length, and `read_push` reads the
+only pushes that the engine accepts.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ from ...votes.key import MAX_BYTES, MAX_SUFFIX
 # A link closes its connection if more bytes than this come without an end of line.
 MAX_LINE = 65536
 
-# Instead of a reply, where there is none: None is a reply.
+# None is a reply.
 NOTHING: Any = object()
 
 # Nearly every reply is one of these lines (without the \n). The look-up costs a third of a call of the parser.
 USUAL: dict[bytes, Any] = {b"+OK\r": OK, b":1\r": 1, b":0\r": 0, b"_\r": None, b"$-1\r": None}
 
-# The push that a key, or all keys, have changed: the bytes up to the length of the key, and their largest number.
+# The push that a key, or all keys, have changed.
 _PUSH_BEGINS = b">2\r\n$10\r\ninvalidate\r\n"
 _PUSH = re.compile(re.escape(_PUSH_BEGINS) + rb"(?:\*1\r\n\$(\d{1,3})\r\n|_\r\n|\*-1\r\n)")
 _PUSH_BEGINS_BY = len(_PUSH_BEGINS) + len(b"*1\r\n$512\r\n")
 
-# The beginnings of replies of one line: status, error, number, null, boolean, double, big number, RESP2's null.
 _ONE_LINE = (b"+", b"-", b":", b"_", b"#", b",", b"(", b"$-1\r")
 
 
@@ -36,11 +35,7 @@ def begins_line(tail: bytes) -> bool:
 
 
 def parse_line(reader: Any, line: bytes) -> Any:
-    """Parse a reply of one line. Return any other line as a bytearray, which is never a vote.
-
-    Raises:
-        Exception: that of the parser, such as hiredis.ProtocolError.
-    """
+    """Parse a reply of one line. Return any other line as a bytearray, which is never a vote."""
     if not line.startswith(_ONE_LINE):
         return bytearray(line[:20])
     reader.feed(line + b"\n")
@@ -49,7 +44,7 @@ def parse_line(reader: Any, line: bytes) -> Any:
 
 
 def read_push(data: bytes, start: int) -> tuple[int, bytes | None] | None:
-    """Read a push; return where it ends, and the key that has changed, or None for all keys.
+    """Return where a push ends, and the key that has changed, or None for all keys.
 
     A push that is not complete ends at `start`. The result is None for a push that the engine does not accept.
     """

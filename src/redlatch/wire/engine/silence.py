@@ -1,9 +1,9 @@
 """Masters that are silent: ballots do not wait for their votes.
 
 A master is suspected if a quorum has voted without it and it then stays silent for several times the quorum's round
-time. Attempts, releases and looks no longer wait for its vote. Commands still go to it. Its next byte, or its next
-connection, ends the suspicion. A master that is only far away answers soon after each suspicion. From its second such
-answer on, attempts wait for that master as long as it needs, so that its vote counts.
+time. Commands still go to it. Its next byte, or its next connection, ends the suspicion. A master that is only far away
+answers soon after each suspicion. From its second such answer on, attempts wait for it as long as it needs, so that its
+vote counts.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from ...votes.ballot import Ballot
 from ...votes.units import UNBOUNDED, Clock
 from .link import SILENT_NS, Link
 
-# After a quorum has voted, each missing master has SILENT_ROUNDS times the quorum's round time to vote, and at least
-# SILENT_NS. Then it is suspected.
+# After a quorum has voted, each missing master is suspected after SILENT_ROUNDS times the quorum's round time, and at
+# least SILENT_NS.
 SILENT_ROUNDS = 4
 
 # A suspected master that votes within this time after the suspicion is only far away. If its vote comes later, the
@@ -25,10 +25,8 @@ class Silence:
     """The suspected links of a fleet, and the ballots that wait for links which may be silent.
 
     Attributes:
-        suspects: the number of suspected links.
-        waiting: the ballots that a quorum has voted on and that were undecided then.
-        due_ns: when the first of `waiting` is due (see `Ballot.hurry_ns`).
-        round_ns: how long a quorum took to vote on the last attempt that had missing votes (see `spares`).
+        waiting: the ballots that a quorum has voted on and that were undecided then; the first is due at `due_ns`.
+        round_ns: how long a quorum took to vote on the last attempt that had missing votes.
     """
 
     def __init__(self, links: list[Link], clock: Clock) -> None:
@@ -40,7 +38,6 @@ class Silence:
         self.round_ns = 0
 
     def lacks_only_suspects(self, ballot: Ballot) -> bool:
-        """Return whether a ballot lacks only the votes of suspected masters. Without suspects no call is needed."""
         return ballot.spares(sum([link.suspected and ballot.asked >> link.index & 1 for link in self._links]))
 
     def spares(self, ballot: Ballot) -> bool:
@@ -69,25 +66,23 @@ class Silence:
             self._wait_for(ballot, now_ns, link.silent_ns)
 
     def _wait_for(self, ballot: Ballot, now_ns: int, silent_ns: int) -> None:
-        """Set the time at which the masters that have not voted on a ballot are suspected."""
         ballot.hurry_ns = now_ns + max(SILENT_ROUNDS * self.round_ns, silent_ns)
         self.waiting.append(ballot)
         self.due_ns = min(self.due_ns, ballot.hurry_ns)
 
     def suspect(self, now_ns: int) -> list[Ballot]:
-        """Suspect the masters that have not voted on due ballots; return the ballots to tally again."""
+        """Suspect the late masters; return the ballots to tally again."""
         for link in self._links:
             if not link.suspected:
                 self._suspect_if_late(link, now_ns)
         return [ballot for ballot in self.waiting if not ballot.decided]
 
     def forget(self, now_ns: int) -> None:
-        """Stop watching ballots that are decided or were due."""
         self.waiting = [ballot for ballot in self.waiting if not ballot.decided and ballot.hurry_ns > now_ns]
         self.due_ns = min([ballot.hurry_ns for ballot in self.waiting], default=UNBOUNDED)
 
     def _suspect_if_late(self, link: Link, now_ns: int) -> None:
-        """Suspect a link if it has not voted on a due ballot. One pass is enough, and the link may owe many votes."""
+        """Suspect a link with a due ballot, in one pass, because it may owe many votes."""
         late = -1
         for at in range(link.head, len(link.pending)):
             ballot = link.pending[at]
@@ -102,7 +97,6 @@ class Silence:
             self.suspects += 1
 
     def trust(self, link: Link) -> None:
-        """End the suspicion of a link, so that ballots wait for its votes again."""
         if link.suspected:
             link.suspected = False
             self.suspects -= 1
@@ -110,8 +104,8 @@ class Silence:
     def learn(self, link: Link) -> None:
         """Learn from a late vote how far away its master is.
 
-        The smaller of the last two delays counts. So a single late vote does not make the client wait longer for a
-        master that stops.
+        The smaller of the last two delays counts: one late vote does not make the client wait longer for a master that
+        stops.
         """
         if link.cut + link.head > link.missing_vote:
             late_ns = self._clock.now() - link.suspected_ns

@@ -1,4 +1,4 @@
-# Types for src/redlatch/wire/engine/fleet.py when it is compiled. The rules and the fields are described there.
+# Types for src/redlatch/wire/engine/fleet.py.
 
 cimport cython
 
@@ -19,10 +19,10 @@ cdef class Fleet:
     cdef readonly int quorum
     cdef readonly Clock clock
     cdef readonly Silence silence
-    cdef public list decided       # of Ballot
-    cdef public list lost          # of Ballot
-    cdef public list fallen        # of (Link, socket or None)
-    cdef public list changed       # of (index, key or None)
+    cdef public list decided
+    cdef public list lost
+    cdef public list fallen
+    cdef public list changed
     cdef public bint torn
     cdef public bint staged
     cdef public bint resent
@@ -31,7 +31,7 @@ cdef class Fleet:
     cdef public long long horizon_ms
     cdef public long long raised_ns
     cdef readonly long long replaced_ns
-    cdef public dict held          # of Ballot
+    cdef public dict held
     cdef public bint stirs_held
     cdef public Py_ssize_t max_pending
     cdef public Py_ssize_t max_unsent

@@ -1,4 +1,4 @@
-# Types for src/redlatch/wire/engine/link.py when it is compiled. The fields are described there.
+# Types for src/redlatch/wire/engine/link.py.
 
 cimport cython
 
@@ -14,11 +14,11 @@ cdef class Link:
     cdef public bint dialling
     cdef public object reader
     cdef public bytes tail
-    cdef public list pending       # of Ballot
+    cdef public list pending
     cdef public Py_ssize_t head
     cdef public long long pushes
-    cdef public object parked      # deque of Ballot
-    cdef public dict owed          # (key, token): Ballot
+    cdef public object parked
+    cdef public dict owed
     cdef public object traits
     cdef public int dialect
     cdef public long long full_from
@@ -26,12 +26,12 @@ cdef class Link:
     cdef public long long adopted_ns
     cdef public long long lost_ns
     cdef public long long cut
-    cdef public object monitor     # or None
-    cdef public Command pulse      # or None
+    cdef public object monitor
+    cdef public Command pulse
     cdef public long long horizon_ms
     cdef public long long raised_ns
     cdef public long long refused_ns
-    cdef public Ballot raising     # or None
+    cdef public Ballot raising
     cdef public bint suspected
     cdef public long long missing_vote
     cdef public long long suspected_ns

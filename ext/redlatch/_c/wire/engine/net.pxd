@@ -1,4 +1,4 @@
-# Declarations of the compiled system calls, for the compiled engine. src/redlatch/wire/engine/net.py describes them.
+# Declarations of net.pyx.
 
 cimport cython
 
@@ -36,7 +36,7 @@ cdef class Wires:
     cdef int wake_in
     cdef int wake_out
     cdef list tls            # the SSLSocket of each, or None
-    cdef public bint taken   # set by `wait`, cleared by its caller
+    cdef public bint taken
     cdef public long long gil_patience_ns
     cdef public long long busy_until_ns
     cdef long long usual_ns  # how long a wait for replies usually takes

@@ -77,36 +77,16 @@ cdef inline long long clock_ns() noexcept nogil:
 
 
 def now_ns():
-    """Return the time by the clock of all deadlines, in nanoseconds since boot."""
     return clock_ns()
 
 
 cdef class BootClock(Clock):
-    """The clock of `now_ns`, as an object to inject."""
-
     cpdef long long now(self) except -1:
         """Return nanoseconds since boot."""
         return clock_ns()
 
 
 cdef class Wires:
-    """N non-blocking sockets by index, each with its unsent bytes.
-
-    The object owns bare descriptors. The garbage collector may finalize a socket object in a cycle, with a warning,
-    before its owner can close it. Only TLS sockets, which are more than a descriptor, stay objects.
-
-    Only one thread at a time may call the methods, except for `wake`.
-
-    Args:
-        count: the number of sockets.
-
-    Attributes:
-        taken: whether the last `wait` may have received bytes that its caller has not collected.
-        gil_patience_ns: how long `wait` may keep the GIL, in nanoseconds; above 0, `send` may keep it, too. They keep
-            it only in the compiled build, and only while another thread computes.
-        busy_until_ns: until when another thread is assumed to compute, in nanoseconds since boot; 0 if none is.
-    """
-
     def __cinit__(self, int count):
         self.wake_in = self.wake_out = -1
         self.count = 0
@@ -151,7 +131,6 @@ cdef class Wires:
         return &self.wires[index]
 
     def attach(self, int index, sock not None):
-        """Take over a connected, non-blocking socket as number `index`. The caller must not use the object any more."""
         cdef Wire *wire = self._at(index)
         wire.tls = isinstance(sock, ssl.SSLSocket)
         self.tls[index] = sock if wire.tls else None
@@ -163,7 +142,6 @@ cdef class Wires:
         self.polled[index].revents = 0
 
     def detach(self, int index):
-        """Return socket `index`, still open, or None; discard its unsent bytes. The caller closes it."""
         cdef Wire *wire = self._at(index)
         cdef int fd = wire.fd
         sock = self.tls[index]
@@ -175,11 +153,9 @@ cdef class Wires:
         return sock if wire.tls else socket.socket(fileno=fd)
 
     cpdef int fileno(self, int index) except? -1:
-        """Return the descriptor of socket `index` for an event loop, or -1 if there is no socket."""
         return self._at(index).fd
 
     cpdef stage(self, int index, bytes data):
-        """Append `data` to the bytes that the next `send` offers to socket `index`."""
         cdef Wire *wire = self._at(index)
         # Cython lets None pass as bytes; len() raises TypeError for it.
         cdef size_t size = len(data), room
@@ -201,16 +177,10 @@ cdef class Wires:
         wire.end += size
 
     cpdef Py_ssize_t unsent(self, int index) except -1:
-        """Count the bytes that socket `index` has not taken yet."""
         cdef Wire *wire = self._at(index)
         return <Py_ssize_t>(wire.end - wire.start)
 
     cpdef list send(self):
-        """Offer every socket its staged bytes once. Bytes that a socket does not take stay staged.
-
-        Returns:
-            (index, error) of each broken socket.
-        """
         cdef int index
         cdef Wire *wire
         cdef list broken = []
@@ -258,11 +228,6 @@ cdef class Wires:
         return None
 
     cpdef bint wait(self, long long timeout_ns) except -1:
-        """Poll every socket for at most `timeout_ns`, then send to and receive from the ready ones.
-
-        Returns:
-            Whether any socket was ready. The caller must then call `collect` for each socket.
-        """
         cdef int ready
         cdef long long now = clock_ns(), left = max(timeout_ns, 0), until = now + left
         cdef long long patience = min(self.gil_patience_ns, left)
@@ -311,7 +276,6 @@ cdef class Wires:
         return ready
 
     cpdef long long usual_gil_patience_ns(self) except -1:
-        """Return for how many nanoseconds to wait for replies with the GIL; 0 if they usually take too long."""
         return 0 if self.usual_ns > SLOW_NS // 2 else 2 * self.usual_ns + 20000
 
     cdef void _serve(self) noexcept nogil:
@@ -339,10 +303,6 @@ cdef class Wires:
                 pass
 
     cpdef collect(self, int index):
-        """Return, once, the result of the last `wait` for socket `index`: bytes, the error that broke it, or None.
-
-        The end of the stream is an error, too.
-        """
         cdef Wire *wire = self._at(index)
         cdef short events = self.polled[index].revents
         if wire.fd < 0 or not events:
@@ -363,7 +323,6 @@ cdef class Wires:
         return _error_of(wire.result)
 
     cpdef receive(self, int index):
-        """Receive from socket `index`. Return the bytes, None if there are none now, or the error that broke it."""
         cdef Wire *wire = self._at(index)
         if wire.fd < 0:
             return None
@@ -377,19 +336,16 @@ cdef class Wires:
         return _error_of(-errno)
 
     cpdef bint stands_at(self, bytes data, Py_ssize_t start, bytes line) except -1:
-        """Return whether `data` contains `line` at `start`."""
         cdef Py_ssize_t size = len(line)
         return len(data) - start >= size and not memcmp(
             PyBytes_AS_STRING(data) + start, PyBytes_AS_STRING(line), size
         )
 
     def wake(self):
-        """Make the current or the next `wait` return at once. Any thread may call this."""
         # The result does not matter: a full pipe already contains wake-ups.
         write(self.wake_out, b"\0", 1)
 
     def close(self):
-        """Close every socket and the wake-up pipe. A second call does nothing."""
         for index in range(self.count):
             sock = self.detach(index)
             if sock is not None:

@@ -1,4 +1,4 @@
-# Types for src/redlatch/wire/engine/replies.py when it is compiled.
+# Types for src/redlatch/wire/engine/replies.py.
 
 cimport cython
 

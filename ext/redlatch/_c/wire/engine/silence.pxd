@@ -1,4 +1,4 @@
-# Types for src/redlatch/wire/engine/silence.py when it is compiled. The fields are described there.
+# Types for src/redlatch/wire/engine/silence.py.
 
 cimport cython
 
@@ -9,10 +9,10 @@ from redlatch._c.wire.engine.link cimport Link
 
 @cython.final
 cdef class Silence:
-    cdef list _links               # of Link
+    cdef list _links
     cdef Clock _clock
     cdef public int suspects
-    cdef public list waiting       # of Ballot
+    cdef public list waiting
     cdef public long long due_ns
     cdef public long long round_ns
 

@@ -1,23 +1,29 @@
-"""The locks of one database transaction: checked before its COMMIT, released after its end.
+"""The locks of one database transaction, for `redlatch.sqlalchemy` and `redlatch.django`.
 
-A lock that is released before the COMMIT lets the next holder read old data. The releases are sent from callbacks of
-the database library, after the outcome is fixed. An error there would look like a failed commit. So they do not wait
-for answers, and a lost lock is reported, not raised.
+They are checked before its COMMIT, and released after its end.
+
+The releases are sent from callbacks of the database library, after the outcome is fixed. An error there would look like
+a failed commit. So they do not wait for answers, and a lost lock is reported, not raised.
+
+A COMMIT that fails is surely rolled back, or in doubt: if the connection breaks before the answer, or the wait is
+interrupted, the server may still commit. Then the next holder of the lock could read data from before that commit. So
+every error counts as in doubt, except those by which a server or SQLite reports a transaction that it has not
+committed. A false doubt only costs the rest of the ttl.
 """
 
 from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
-from ..config import seconds_of
-from ..errors import AlreadyHeld, ConfigurationError, LockError, LockLost, NotOwned
-from ..locks.lock import BaseLock
-from ..locks.multi import BaseMultiLock
-from ..loss import Loss, LossKind
-from ..quorum.claim import HELD, UNCONFIRMED
+from .config import seconds_of
+from .errors import AlreadyHeld, ConfigurationError, LockError, LockLost, NotOwned
+from .locks.lock import BaseLock
+from .locks.multi import BaseMultiLock
+from .loss import Loss, LossKind
+from .quorum.claim import HELD, UNCONFIRMED
 
 logger = logging.getLogger("redlatch")
 
@@ -32,14 +38,7 @@ class Outcome(enum.Enum):
 
 
 class Held:
-    """A lock or multi-lock that one transaction holds until its end.
-
-    Args:
-        margin: the seconds of validity that must be left before COMMIT. None means a tenth of the ttl, at most 1 s.
-
-    Raises:
-        ConfigurationError, TypeError: the margin is invalid.
-    """
+    """A lock or multi-lock that one transaction holds until its end."""
 
     def __init__(self, lock: Any, margin: float | None) -> None:
         self.lock = lock
@@ -65,13 +64,7 @@ class Held:
             raise NotOwned(f"{self.name!r} was acquired after its transaction had ended", name=self.name)
 
     def check(self) -> None:
-        """Check that the lock is valid for long enough to commit; no I/O.
-
-        Raises:
-            LockLost: the validity is over, or less than the margin is left.
-            NotOwned: the lock was not acquired, or was released before.
-            ClientForked: this process is a forked child of the holder's process.
-        """
+        """Raise an error unless the lock is valid for long enough to commit."""
         if self._claims is None:
             raise NotOwned(
                 f"{self.name!r} is not held yet, so its transaction cannot commit: hold() must have returned "
@@ -94,7 +87,7 @@ class Held:
             )
 
     def end(self, outcome: Outcome, error: BaseException | None = None) -> None:
-        """Release the lock after the end of the transaction. If the commit is in doubt, let the lock expire instead."""
+        """Release the lock; if the commit is in doubt, let it expire instead."""
         self._ended = True
         if not self._is_mine():
             return
@@ -117,7 +110,7 @@ class Held:
     def _has_its_claims(self) -> bool:
         """Return True if no other acquire has claimed a lock object since. Tickets of one thread are equal."""
         if self._claims is None:
-            # The acquire has failed, or was interrupted.
+            # The acquire has failed or was interrupted.
             won = zip(self._parts, self._others, strict=True)
             return all([part._hold.ticket is not other and part._made_here(part._hold.ticket) for part, other in won])
         return all([part._hold.ticket is claim for part, claim in zip(self._parts, self._claims, strict=True)])
@@ -132,7 +125,7 @@ class Held:
                 upkeep.renews = False
                 if upkeep.term is not None:
                     part._mark_lost(upkeep.term)
-                # The end of the lease is not reported again.
+                # So the end of the lease is not reported again.
                 upkeep.end()
             part._report_loss(Loss(LossKind.OTHER, reason))
 
@@ -144,9 +137,7 @@ class Holdings:
     def find(self, lock: Any) -> Any:
         """Return the lock that the transaction already has on the same names, or None.
 
-        Raises:
-            AlreadyHeld: it holds some of the names, or holds them by another kind of lock. A wait for them would never
-                end.
+        A wait for names that it holds by another lock would never end, and raises AlreadyHeld.
         """
         wanted = Held(lock, None).keys
         for held in self._held:
@@ -162,7 +153,7 @@ class Holdings:
         return None
 
     def add(self, lock: Any, margin: float | None) -> Held:
-        """Add a lock before it is acquired, so that an interrupt of the acquire leaves nothing behind."""
+        # Before the acquire, so that an interrupt leaves nothing behind.
         held = Held(lock, margin)
         self._held.append(held)
         return held
@@ -211,7 +202,7 @@ def _report(part: BaseLock, reason: Loss) -> None:
 
 
 def _at_once(call: Coroutine[Any, Any, None] | None) -> None:
-    """Run a release that waits for nothing, in a callback that cannot await: its coroutine ends in its first step."""
+    """Run a release in a callback that cannot await: it waits for nothing, so it ends in its first step."""
     if call is None:
         return
     try:
@@ -224,3 +215,41 @@ def _at_once(call: Coroutine[Any, Any, None] | None) -> None:
         # A release that is closed in the middle is still sent.
         call.close()
     raise LockError("the release had to wait; it goes on without an answer")
+
+
+# SQLSTATEs of PostgreSQL for a broken connection, a shutdown, a fault of the server, or (40003) an unknown completion.
+DOUBTFUL_CLASSES = ("08", "57", "58", "F0", "XX")
+DOUBTFUL_STATES = ("40003",)
+
+# Errors of MySQL and MariaDB: the row has changed, the wait for it was too long, a deadlock, a rolled back XA
+# transaction, and a rollback by group replication.
+MYSQL_ROLLED_BACK = (1020, 1205, 1213, 1614, 3101)
+
+# SQLITE_BUSY, SQLITE_LOCKED and SQLITE_CONSTRAINT (a deferred foreign key).
+SQLITE_REFUSED = (5, 6, 19)
+
+
+def surely_rolled_back(error: BaseException) -> bool:
+    """Return True if the error of a COMMIT, perhaps wrapped by SQLAlchemy or Django, says that it was not committed."""
+    return any(_says_rolled_back(each) for each in _with_origins(error))
+
+
+def _with_origins(error: BaseException) -> Iterator[BaseException]:
+    seen: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in seen:
+        seen.append(current)
+        yield current
+        origin = getattr(current, "orig", None)
+        current = origin if isinstance(origin, BaseException) else current.__cause__
+
+
+def _says_rolled_back(error: BaseException) -> bool:
+    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    if isinstance(state, str):
+        return not state.startswith(DOUBTFUL_CLASSES) and state not in DOUBTFUL_STATES
+    code = getattr(error, "sqlite_errorcode", None)
+    if isinstance(code, int):
+        # The low byte of an extended code is the primary code.
+        return code & 0xFF in SQLITE_REFUSED
+    return bool(error.args) and error.args[0] in MYSQL_ROLLED_BACK

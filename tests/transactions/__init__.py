@@ -1,1 +1,0 @@
-"""The locks of a transaction, without a database."""
