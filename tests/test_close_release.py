@@ -655,3 +655,25 @@ def test_an_invalid_argument_is_refused_and_closes_nothing(
     with pytest.raises(error, match=text):
         client.close(**arguments)
     assert client.lock(name).acquire()
+
+
+def test_a_client_that_closes_keeps_what_it_holds_while_a_master_is_being_dialled(
+    connect: Face, farm: Any, name: str, proxies: Any
+) -> None:
+    urls = farm.urls(3)
+    behind = proxies(urls)
+    client = connect([proxy.url for proxy in behind])
+    assert client.lock(f"{name}-0").acquire()
+    # The next handshake does not end, so the commands for this master wait.
+    behind[2].replies.clear()
+    behind[2].cut()
+    # A client for threads notices it in a call.
+    await_true(lambda: client.lock(f"{name}-0").locked() and not client.stats().masters[2].voting)
+    held = [client.lock(f"{name}-1"), client.semaphore(f"{name}-2", 1), client.lock(f"{name}-3", fence=True)]
+    assert all(lock.acquire() for lock in held)
+    client.close()
+    assert all(lock.remaining() for lock in held)
+    for url in urls[:2]:
+        server = ask(url)
+        assert server.exists(f"{name}-1", f"{name}-2\0slots", f"{name}-3") == 3
+    behind[2].replies.set()

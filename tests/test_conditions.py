@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.faces import PATIENCE, Face, Faced, ask, await_true, finish, line_of, run_script
+from support.interleaving import interrupt, meet
 from support.masters import Farm, Keys
 from support.proxy import Proxy
 from support.selection import on_one_face
@@ -490,6 +491,21 @@ def test_a_wait_that_is_interrupted_anywhere_leaves_no_waiter(
             strike.off()
         await_true(lambda: not any(waiters(url, name) for url in urls))
         assert client.lock(name).acquire(timeout=PATIENCE)
+
+
+def test_a_wait_that_is_interrupted_while_its_watch_ends_leaves_no_watch(
+    farm: Farm, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In the pure build, because nothing can be put into compiled methods.
+    monkeypatch.setattr(impl, "current", impl.load("python"))
+    with Client(farm.urls(3)) as client:
+        lock = client.lock(name, ttl=LONG)
+        assert lock.acquire()
+        meet(monkeypatch, impl.current.module("quorum.waiting.watches").Watches, "remove", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            lock.condition().wait(0)
+        # `close` waits for the end of every watch.
+        assert not client._quorum.queues.watches.by_key
 
 
 # --- many processes --------------------------------------------------------------------------------------

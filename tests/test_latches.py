@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from support.faces import PATIENCE, Face, Faced, ask, await_true, finish, line_of, run_script
+from support.interleaving import interrupt, meet
 from support.masters import Farm, Keys
 from support.proxy import Proxy
 from support.selection import on_one_face
 
-from redlatch import ClientClosed, ConfigurationError, Guard, QuorumUnavailable, impl
+from redlatch import Client, ClientClosed, ConfigurationError, Guard, QuorumUnavailable, impl
 from redlatch.votes import condition_scripts as scripts
 
 pytestmark = pytest.mark.one_loop
@@ -208,6 +209,19 @@ def test_a_count_that_fails_is_taken_back(
     await_true(lambda: any(scripts.LATCH_UNDO.sha in command for command in list(before[2].answered)))
     with ask(urls[2]) as master:
         assert counts_of(master, name) == known
+
+
+def test_a_wait_that_is_interrupted_while_its_watch_ends_leaves_no_watch(
+    farm: Farm, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In the pure build, because nothing can be put into compiled methods.
+    monkeypatch.setattr(impl, "current", impl.load("python"))
+    with Client(farm.urls(3)) as client:
+        meet(monkeypatch, impl.current.module("quorum.waiting.watches").Watches, "remove", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            client.latch(name, 1).wait(0)
+        # `close` waits for the end of every watch.
+        assert not client._quorum.queues.watches.by_key
 
 
 @pytest.mark.parametrize("call", ["wait", "remaining"])

@@ -194,6 +194,48 @@ def test_a_permit_that_came_too_late_is_given_back_and_the_next_attempt_may_take
         assert not limit.acquire(blocking=False)
 
 
+def never_in_time(limit: Any) -> Any:
+    """Return a rate limit that counts no attempt, as if the masters were too slow for it."""
+    limit._slack_ns = 1
+    limit._longest_slack_ns = lambda: 1
+    return limit
+
+
+def test_masters_that_are_too_slow_for_the_period_end_an_acquire_when_its_time_is_over(
+    implementation: impl.Implementation, masters: list[str], name: str
+) -> None:
+    with Client(masters) as client:
+        limit = never_in_time(client.rate_limit(name, 2, LONG, timeout=0.05))
+        assert not limit.acquire(blocking=False)
+        assert not limit.acquire()
+        with pytest.raises(LockTimeout, match=r": the masters took 0\.\d+ s, and 0\.000 s count$"):
+            limit.__enter__()
+        await_true(lambda: not any(taken(url, name) for url in masters))
+
+    async def main() -> None:
+        async with AsyncClient(masters) as client:
+            limit = never_in_time(client.rate_limit(name, 2, LONG, timeout=0))
+            assert not await limit.acquire(timeout=0.05)
+            with pytest.raises(LockBusy, match=": the masters took "):
+                await limit.__aenter__()
+
+    asyncio.run(main())
+
+
+def test_slots_of_an_earlier_higher_limit_do_not_make_a_waiter_ask_all_the_time(
+    implementation: impl.Implementation, masters: list[str], name: str
+) -> None:
+    for url in masters:
+        server = ask(url)
+        server.zadd(f"{name}\0rate", {"5": (time.time() - 1) * 1000})
+        server.pexpire(f"{name}\0rate", 60_000)
+    with Client(masters) as client:
+        limit = client.rate_limit(name, 1, LONG, timeout=0)
+        assert limit.acquire()
+        with pytest.raises(LockBusy, match=r"taken, and one is free in [45]\d\."):
+            limit.__enter__()
+
+
 def test_a_client_that_closes_and_releases_its_locks_gives_no_permit_back(
     implementation: impl.Implementation, masters: list[str], name: str
 ) -> None:

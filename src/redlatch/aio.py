@@ -161,6 +161,8 @@ class AsyncRateLimit(BaseRateLimit):
                 return False, lock
             if self._counts(lock):
                 return True, lock
+            if self._gives_up(lock, until_ns):
+                return False, lock
 
     async def __aenter__(self) -> Self:
         won, lock = await self._acquire(self._until_ns(True, None))

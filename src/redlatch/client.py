@@ -162,6 +162,8 @@ class RateLimit(BaseRateLimit):
                 return False, lock
             if self._counts(lock):
                 return True, lock
+            if self._gives_up(lock, until_ns):
+                return False, lock
 
     def __enter__(self) -> Self:
         won, lock = self._acquire(self._until_ns(True, None))

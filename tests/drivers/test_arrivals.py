@@ -9,11 +9,11 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from redlatch.masters.group import Found
 from support.played_sentinel import played
 
 from redlatch.drivers.arrivals import Outcome, Switches, reject, weakly
 from redlatch.masters.listed import masters_of
+from redlatch.masters.master import Found
 from redlatch.wire.dial.connect import Connection
 from redlatch.wire.dial.switches import Switch
 from redlatch.wire.server_traits import Traits

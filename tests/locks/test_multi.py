@@ -7,9 +7,10 @@ import pickle
 from typing import Any
 
 import pytest
-from support.faces import Face, ask
+from support.faces import Face, ask, await_true
+from support.proxy import Command
 
-from redlatch import LockBusy, LockLost, LockTimeout, NotOwned
+from redlatch import LockBusy, LockLost, LockTimeout, NotOwned, QuorumUnavailable
 
 
 def test_the_name_that_ends_first_decides_about_all(client: Any, name: str) -> None:
@@ -44,6 +45,38 @@ def test_a_release_with_one_lost_name_names_it_and_releases_the_others(connect: 
     with pytest.raises(LockLost, match="before they were released") as caught:
         multi.release()
     assert caught.value.name == f"{name}-1"
+    assert not ask(url).keys(f"{name}-*")
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_release_that_is_repeated_for_one_name_reports_the_other_as_it_ended(
+    connect: Face, url: str, name: str, proxies: Any, lost: bool
+) -> None:
+    [proxy] = proxies([url])
+    client = connect([proxy.url], patience=0)
+    multi = client.multi_lock([f"{name}-1", f"{name}-2"])
+    assert multi.acquire()
+    if lost:
+        ask(url).delete(f"{name}-1")
+
+    def cut_at_the_second(command: Command, reply: bytes) -> bytes | None:
+        if f"{name}-2".encode() not in command:
+            return reply
+        proxy.refusing = True
+        return None
+
+    proxy.spoil = cut_at_the_second
+    with pytest.raises(QuorumUnavailable):
+        multi.release()
+    proxy.spoil, proxy.refusing = None, False
+    await_true(lambda: client.stats().masters[0].voting)
+    if lost:
+        with pytest.raises(LockLost, match="before they were released"):
+            multi.release()
+    else:
+        multi.release()
+    with pytest.raises(NotOwned):
+        multi.release()
     assert not ask(url).keys(f"{name}-*")
 
 

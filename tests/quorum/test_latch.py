@@ -167,6 +167,14 @@ def test_a_wait_that_is_interrupted_leaves_no_watch(use: Use) -> None:
     assert use.play.queues.watches.by_key == {}
 
 
+def test_the_end_of_a_watch_can_be_repeated_from_outside(use: Use) -> None:
+    steps = use.counts.awaiting(1 << 60)
+    next(steps)
+    for _ in range(2):
+        use.counts.end_watch()
+        assert use.play.queues.watches.by_key == {}
+
+
 def test_a_question_adds_the_sets_of_a_quorum_up_and_changes_nothing(use: Use) -> None:
     steps = use.counts.asking()
     ballot = next(steps)

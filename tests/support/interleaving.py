@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
+
+
+def interrupt() -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def interpose(kind: type, call: str, meets: Callable[[Any], None], before: bool = False) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from ..config import timeout_of
-from ..errors import LockLost
+from ..errors import LockError, LockLost, NotOwned, QuorumUnavailable
 from ..quorum.calls import Calls
 from ..quorum.claim import HELD
 from ..quorum.effects import Steps
@@ -23,6 +23,8 @@ class BaseMultiLock:
         self._quorum: Calls = shared.quorum
         self._locks: list[BaseLock] = locks
         self._timeout = timeout
+        # The names, by place, whose release has a verdict while others have none; the error if the name was lost.
+        self._ended: dict[int, LockError | None] = {}
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__}: it cannot be copied or pickled; it has one holder in one process")
@@ -55,6 +57,7 @@ class BaseMultiLock:
             lock.check()
 
     def _acquiring(self, batch: Batch[Any], timeout: float | None) -> Steps:
+        self._ended = {}
         holds = [lock._hold for lock in self._locks]
         return self._quorum.acquire_all(holds, batch._ticket, self._locks[0]._ttl_ms, timeout)
 
@@ -98,6 +101,21 @@ class BaseMultiLock:
         mine = [(hold, ticket) for hold, ticket in claims if may_leave(ticket, entered, self._made_here)]
         if mine:
             self._resend_release(mine, error)
+
+    def _judge_release(self, batch: Batch[Any]) -> None:
+        """Raise if a name was lost before the release. A release that is repeated has the verdicts of both calls."""
+        errors = batch._errors
+        for place, error in self._ended.items():
+            if isinstance(errors.get(place), NotOwned):
+                del errors[place]
+                if error is not None:
+                    errors[place] = error
+        found = {place: errors.get(place) for place in range(len(self._locks))}
+        unknown = [error for error in found.values() if isinstance(error, QuorumUnavailable)]
+        without = (QuorumUnavailable, NotOwned)
+        ended = {place: error for place, error in found.items() if not isinstance(error, without)}
+        self._ended = ended if unknown else {}
+        self._judge(batch, batch.verdicts(), "released")
 
     def _judge(self, batch: Batch[Any], verdicts: list[bool], what: str) -> None:
         # A name may have been lost before the call.

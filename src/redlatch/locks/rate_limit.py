@@ -111,6 +111,11 @@ class BaseRateLimit:
         self._slack_ns = max(self._slack_ns, min(2 * slack_ns, self._longest_slack_ns()))
         return False
 
+    def _gives_up(self, lock: Any, until_ns: int) -> bool:
+        """Return whether a permit that came too late is the last: the time is over, and no attempt may take longer."""
+        slack_ns: int = lock._hold.kind.slack_ns
+        return slack_ns >= self._longest_slack_ns() and self._shared.quorum.clock.now() >= until_ns
+
     def _longest_slack_ns(self) -> int:
         quorum = self._shared.quorum
         least_ns = drift_ns(self._period_ms, quorum.drift_factor)
@@ -118,10 +123,12 @@ class BaseRateLimit:
         return max(least_ns, min(2 * quorum.wait_ns(self._period_ms), most_ms * MILLISECOND))
 
     def _refused(self, lock: Any) -> Retryable:
-        quorum, waited = self._shared.quorum, self._timeout or 0.0
-        left_ns = max(0, lock._hold.kind.free_ns - quorum.clock.now())
+        quorum, hold, waited = self._shared.quorum, lock._hold, self._timeout or 0.0
+        left_ns = max(0, hold.kind.free_ns - quorum.clock.now())
         taken = f"all {self._limit} permits of {self.period:g} s are taken"
         taken += f", and one is free in {left_ns / SECOND:.3f} s" if left_ns else ""
+        if hold.elapsed_ns > hold.kind.slack_ns:
+            taken = f"the masters took {hold.elapsed_ns / SECOND:.3f} s, and {hold.kind.slack_ns / SECOND:.3f} s count"
         retry_after = max(left_ns / SECOND, quorum.retry.first)
         if not waited:
             return LockBusy(f"{self.name!r} is busy: {taken}", name=self.name, retry_after=retry_after)

@@ -33,8 +33,11 @@ class AsyncLatch(BaseLatch):
         Raises:
             QuorumUnavailable, ConfigurationError, TypeError, ClientUnusable: as for `AsyncLock.acquire`.
         """
-        shared, seconds = self._shared, seconds_of("timeout", timeout)
-        return bool(await shared.run(shared.quorum.await_counts(self._use(), seconds)))
+        shared, seconds, use = self._shared, seconds_of("timeout", timeout), self._use()
+        opened = await recovering_task(
+            lambda: shared.run(shared.quorum.await_counts(use, seconds)), lambda _: use.end_watch()
+        )
+        return bool(opened)
 
     async def remaining(self) -> int:
         """Ask the masters how many counts are missing; 0 if the latch is open.

@@ -69,7 +69,7 @@ class AsyncMultiLock(BaseMultiLock):
                 self._resend_release(claims, error)
                 raise
             raise
-        self._judge(batch, batch.verdicts(), "released")
+        self._judge_release(batch)
 
     async def extend(self, ttl: float | None = None) -> None:
         """Let the lock on all names live `ttl` seconds from now, as `AsyncLock.extend`.

@@ -34,8 +34,9 @@ class Latch(BaseLatch):
         Raises:
             QuorumUnavailable, ConfigurationError, TypeError, ClientUnusable: as for `Lock.acquire`.
         """
-        shared, seconds = self._shared, seconds_of("timeout", timeout)
-        return bool(shared.run(shared.quorum.await_counts(self._use(), seconds)))
+        shared, seconds, use = self._shared, seconds_of("timeout", timeout), self._use()
+        opened = recovering(lambda: shared.run(shared.quorum.await_counts(use, seconds)), lambda _: use.end_watch())
+        return bool(opened)
 
     def remaining(self) -> int:
         """Ask the masters how many counts are missing; 0 if the latch is open.

@@ -170,6 +170,8 @@ class Waiter:
             self._ticket = queue.raised(ballot)
 
     def give_up(self) -> None:
+        # Again: an interrupt may have struck the end of `awaiting`.
+        self._end_watch()
         self._queue.hold.awaited = False
 
     def awaiting(self, until_ns: int) -> Steps:

@@ -105,9 +105,9 @@ class Counts:
                 watch.reopen(min(now + min(longest, self._ttl_ms * MILLISECOND // 4), until_ns))
                 pauses = 0 if pushes else pauses + 1
                 yield [watch]
-                self._end_watch()
+                self.end_watch()
         finally:
-            self._end_watch()
+            self.end_watch()
         yield Answer(not self.left)
 
     def _agree(self, what: str) -> Generator[Effect, None, None]:
@@ -189,7 +189,8 @@ class Counts:
         self._quorum.queues.watches.add(key, watch)
         return watch
 
-    def _end_watch(self) -> None:
+    def end_watch(self) -> None:
+        """Stop watching; harmless when repeated. The caller of an interrupted wait repeats it."""
         if self._watch is not None:
             self._quorum.queues.watches.remove(self._keys[1], self._watch)
             # Last, so that an interrupted call can be repeated.

@@ -317,11 +317,12 @@ return -mask"""
 SLOT_ACQUIRE = Script(_TAKE_SLOT + _TAKEN_SLOTS, keys=2)
 
 # As SLOT_ACQUIRE, for permits. But if all slots are taken, return minus (2^50 + the milliseconds until the first of
-# them is free). Then no slot in KEYS[1] has expired.
+# them is free). Slots that have expired come before it if the limit was higher before.
 RATE_ACQUIRE = Script(
     _TAKE_SLOT
     + """if mask>0 then
-local first=redis.call("zrange",KEYS[1],0,0,"withscores")
+local over=redis.call("zcount",KEYS[1],"-inf",now)
+local first=redis.call("zrange",KEYS[1],over,over,"withscores")
 return -mask-math.max(0,math.min(first[2]-now,2^49))
 end
 """

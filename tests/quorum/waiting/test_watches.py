@@ -77,3 +77,10 @@ def test_a_watcher_that_stopped_watching_is_not_called(world: World) -> None:
     world.queues.watches.changed(0, None)
     world.queues.watches.notify_all()
     assert world.called() == [] and world.queues.watches.by_key == {}
+
+
+def test_the_end_of_a_watch_whose_beginning_was_interrupted_leaves_nothing(world: World) -> None:
+    ballot = look(world, 1000)
+    world.queues.watches.by_key[OTHER] = []
+    world.queues.watches.remove(OTHER, ballot)
+    assert OTHER not in world.queues.watches.by_key

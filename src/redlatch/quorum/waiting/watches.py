@@ -90,8 +90,10 @@ class Watches:
 
     def remove(self, key: bytes, watch: Watch) -> None:
         watches = self.by_key.get(key)
-        if watches is not None and watch in watches:
-            watches.remove(watch)
+        if watches is not None:
+            # It is not there if an interrupt struck in `add`, which may have left an empty list.
+            if watch in watches:
+                watches.remove(watch)
             try:
                 # No call may come between this check and the deletion: another thread could add a watch.
                 if not watches and self.by_key[key] is watches:

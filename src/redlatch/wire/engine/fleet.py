@@ -838,7 +838,9 @@ class Fleet:
         undone: dict[tuple[bytes, bytes], Command] = {}
         for link in self.links:
             for ballot in [*link.pending[link.head :], *link.parked]:
-                command = None if ballot.decided else ballot.command.undo()
+                # Without a caller it is a repair or a copy (`_copy_uncovered`), and the lock may be held. If not, the
+                # attempt is undone by its own ballot or its caller.
+                command = None if ballot.decided or not ballot.until_ns else ballot.command.undo()
                 if command is not None:
                     undone[command.key, command.token] = command
                     ballot.withdraw()
