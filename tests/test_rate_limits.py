@@ -12,7 +12,7 @@ import pytest
 from support.faces import PATIENCE, Face, ask, at_once, await_true
 
 import redlatch
-from redlatch import AsyncClient, Client, Guard, LockBusy, LockTimeout, impl
+from redlatch import AsyncClient, Client, ConfigurationError, Guard, LockBusy, LockTimeout, impl
 from redlatch.testing import embedded
 
 # Longer than a test.
@@ -211,6 +211,8 @@ def test_masters_that_are_too_slow_for_the_period_end_an_acquire_when_its_time_i
         with pytest.raises(LockTimeout, match=r": the masters took 0\.\d+ s, and 0\.000 s count$"):
             limit.__enter__()
         await_true(lambda: not any(taken(url, name) for url in masters))
+        with pytest.raises(ConfigurationError, match=r"^period: \d+ s leaves no time .* or guard=Guard"):
+            never_in_time(client.rate_limit(name, 2, LONG)).acquire()
 
     async def main() -> None:
         async with AsyncClient(masters) as client:

@@ -32,6 +32,7 @@ class Mutant:
 
 
 BATCH, SEMAPHORE = "quorum/batch.py", "quorum/kinds/semaphore.py"
+RATE_LIMIT = "locks/rate_limit.py"
 EXTEND, RELEASE, HOLD = "quorum/extend.py", "quorum/release.py", "quorum/hold.py"
 POLICY, QUORUM, BALLOT = "quorum/policy.py", "quorum/quorum.py", "votes/ballot.py"
 COMMANDS, SCRIPTS, FAMILY_SCRIPTS = "votes/commands.py", "votes/scripts.py", "votes/family_scripts.py"
@@ -511,6 +512,22 @@ return 1""",
         "    return MarkerState.INTACT\n",
     ),
     # --- horizons ----------------------------------------------------------------------------------------------
+    Mutant(
+        "a permit that came too late counts",
+        "own, issue 40",
+        RATE_LIMIT,
+        "        if hold.elapsed_ns <= slack_ns:\n",
+        "        if True:\n",
+        theme="limiting",
+    ),
+    Mutant(
+        "a permit lives for the period, not for the attempt, too",
+        "own, issue 40",
+        RATE_LIMIT,
+        "        counted_ms = self._period_ms + -(-slack_ns // MILLISECOND)\n",
+        "        counted_ms = self._period_ms\n",
+        theme="limiting",
+    ),
     Mutant(
         "a master votes on a ttl that it has not stored",
         "G3",

@@ -26,6 +26,9 @@ from .world import MICROSECOND, World
 # The suffix of the key of a queue (see `fair`).
 QUEUE = b"\0queue"
 
+# The suffix of the tokens of permits. They stay there until another one takes the slot, or all have ended.
+PERMITTED = b"\0rate\0tokens"
+
 H = TypeVar("H", bound=Host)
 U = TypeVar("U", bound=Use)
 
@@ -212,7 +215,7 @@ class BaseSchedule(Generic[H, U]):
             for key in list(master.keys.values):
                 master.keys.expire(key)
             for key, value in master.keys.values.items():
-                if master.doubted and key.endswith(QUEUE):
+                if (master.doubted and key.endswith(QUEUE)) or key.endswith(PERMITTED):
                     continue
                 values = [value] if isinstance(value, bytes) else [*value, *getattr(value, "values", list)()]
                 for found in values:

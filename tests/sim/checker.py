@@ -9,7 +9,7 @@ from redlatch.testing.memory.lua import Refusal, Status
 from redlatch.votes import family_scripts, scripts
 from redlatch.votes.units import quorum_of
 
-from .grants import Grant, certain, fences_back, overlaps
+from .grants import Grant, Permitted, certain, crowds, fences_back, overlaps
 from .parts import PERMITS
 from .world import MICROSECOND, MILLISECOND, World
 
@@ -31,6 +31,7 @@ _ACQUIRING = _token_places(
     family_scripts.READ_ACQUIRE,
     family_scripts.WRITE_ACQUIRE,
     family_scripts.SLOT_ACQUIRE,
+    family_scripts.RATE_ACQUIRE,
 )
 
 # The scripts that release or undo.
@@ -71,6 +72,10 @@ class Checker:
         # By token: the name of its lock.
         self._names: dict[bytes, str] = {}
         self.grants: list[Grant] = []
+        # By name: the acquires of rate limits.
+        self.permits: dict[str, list[Permitted]] = {}
+        # The tokens of all their attempts.
+        self._permit_tokens: set[bytes] = set()
         # By (master, word): the connections on which the word arrived.
         self.heard: dict[tuple[int, bytes], set[object]] = {}
         # Each (master, token, connection) whose release was executed.
@@ -100,6 +105,8 @@ class Checker:
             # The words that stay from now on are those of this grant.
             self.stays -= {(index, word) for word in words}
             token = words[_ACQUIRING[script]]
+            if script in (family_scripts.RATE_ACQUIRE.text, family_scripts.RATE_ACQUIRE.sha):
+                self._permit_tokens.add(token)
             if reply > 0 or (fenced and reply):
                 self._taken.setdefault(token, set()).add(index)
                 if (index, token, master.reading) in self._undone:
@@ -158,6 +165,10 @@ class Checker:
         if self._names.setdefault(token, grant.name) != grant.name:
             self._world.violate(f"{grant.name} and {self._names[token]} have one token")
 
+    def permitted(self, name: str, acquire: Permitted) -> None:
+        """Record an acquire of a rate limit."""
+        self.permits.setdefault(name, []).append(acquire)
+
     def taken(self, token: bytes) -> set[int]:
         """Return the masters that ever granted a token's request."""
         return self._taken.get(token, set())
@@ -169,3 +180,12 @@ class Checker:
             wrong += fences_back(grants, self._trusty) if self._fenced else []
             for rule in wrong:
                 self._world.violate(rule)
+        undone = {token for _, token, _ in self._undone}
+        kept = [t for t in self._permit_tokens - undone if len(self.taken(t)) >= self.quorum]
+        had = sum(map(len, self.permits.values()))
+        # With faults, an undo may reach no master.
+        if self._idle_ns and len(kept) != had:
+            self._world.violate(f"{had} permits were acquired, and {len(kept)} are not given back")
+        for name, acquires in self.permits.items():
+            for rule in crowds(acquires, PERMITS) if self._trusty else ():
+                self._world.violate(f"{name}: {rule}")

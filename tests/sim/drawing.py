@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from . import themes, themes_guard, themes_moving, themes_repair, themes_watch
+from . import themes, themes_guard, themes_limit, themes_moving, themes_repair, themes_watch
 from .parts import EXCLUSIVE, FAMILIES, RENEWABLE, Fault, Names, draw_details, draw_fault, draw_lock, in_order
 from .plan import DELETE, FOREIGN, Action, Extension, Plan
 
@@ -105,6 +105,7 @@ GUARDING = {
     "watch": themes_watch.watching,
     "touching": themes_watch.touching,
     "deleting": themes_watch.deleting,
+    "limiting": themes_limit.limiting,
     "rolling": themes_repair.rolling,
     "repairing": themes_repair.repairing,
 }

@@ -41,6 +41,28 @@ class Grant:
         return f"{self.who} ({self.kind}) {self.start / MILLISECOND:.6f}..{self.end / MILLISECOND:.6f} ms"
 
 
+@dataclass(frozen=True)
+class Permitted:
+    """One acquire of a rate limit with this period, which ended between two times."""
+
+    who: str
+    period_ns: int
+    since: int
+    until: int
+
+    def __str__(self) -> str:
+        return f"{self.who} {self.until / MILLISECOND:.6f} ms"
+
+
+def crowds(acquires: list[Permitted], permits: int) -> Iterator[str]:
+    """Yield the acquires of one rate limit that were too many for one window of its period."""
+    ended = sorted(acquires, key=lambda one: one.until)
+    for place in range(len(ended) - permits):
+        crowd = ended[place : place + permits + 1]
+        if crowd[-1].until - min(one.since for one in crowd) < crowd[-1].period_ns:
+            yield f"{len(crowd)} permits in one period: {', '.join(map(str, crowd))}"
+
+
 def certain(grants: Iterable[Grant]) -> dict[str, list[Grant]]:
     """Group the grants that lasted for any time by name, each group in the order of its starts."""
     by_name: dict[str, list[Grant]] = {}

@@ -15,6 +15,9 @@ EXCLUSIVE = ("plain", "fence", "rlock", "multi", "many")
 FAMILIES = (EXCLUSIVE, EXCLUSIVE, ("fair",), ("reader", "writer"), ("semaphore",))
 PERMITS = 2
 
+# The permits of a rate limit; only the plans about them have this kind.
+PERMIT = "permit"
+
 # The kinds that can be renewed.
 RENEWABLE = ("plain", "fence", "fair", "writer", "semaphore")
 

@@ -14,8 +14,11 @@ from typing import Any, ClassVar
 from redlatch import LockLost, QuorumUnavailable
 
 from .base import BaseSchedule, H, Held, U, Worker
+from .grants import Permitted
 from .outcome import LATE_NS
+from .parts import PERMIT, PERMITS
 from .reports import keep_true
+from .world import SECOND
 
 
 class UsingSchedule(BaseSchedule[H, U]):
@@ -45,6 +48,17 @@ class UsingSchedule(BaseSchedule[H, U]):
         """Return whether nobody waits for a lock any more after its acquire."""
         return True
 
+    def _late_ns(self, stalled_ns: int) -> int:
+        """Return how long ago a call may have ended that returns only now.
+
+        Args:
+            stalled_ns: how long threads had stalled before the call.
+        """
+        return 0
+
+    def _stalled_ns(self) -> int:
+        return 0
+
     async def _extend(self, held: Held[H, U]) -> None:
         raise NotImplementedError
 
@@ -69,6 +83,9 @@ class UsingSchedule(BaseSchedule[H, U]):
         """Acquire a lock, hold it, and release it."""
         if use.kind == "many":
             await self._use_many(worker, use)
+            return
+        if use.kind == PERMIT:
+            await self._use_permit(worker, use)
             return
         lock = self._lock_of(worker, use)
         self._say(worker, f"asks for {use.kind} {' '.join(use.names)}")
@@ -98,6 +115,19 @@ class UsingSchedule(BaseSchedule[H, U]):
             self._released(held)
             await self._release(held)
             self._say(worker, "has released it")
+
+    async def _use_permit(self, worker: Worker[H], use: U) -> None:
+        """Acquire a permit of a rate limit, and hold it as long as it lasts: nothing releases it."""
+        limit = self.clients[worker.client].rate_limit(use.names[0], PERMITS, use.ttl)
+        self._say(worker, f"asks for a permit of {use.names[0]}")
+        stalled_ns = self._stalled_ns()
+        if await self._call(limit.acquire, timeout=use.timeout):
+            now, late_ns = worker.host.local, self._late_ns(stalled_ns)
+            self._say(worker, f"has a permit of {use.names[0]}")
+            who, period_ns = f"{worker.host.name} {worker.name}", int(use.ttl * SECOND)
+            self.checker.permitted(use.names[0], Permitted(who, period_ns, now - late_ns, now))
+        else:
+            self._say(worker, "did not get it")
 
     async def _use_many(self, worker: Worker[H], use: U) -> None:
         """Acquire many locks at once, hold those that were free, and release them."""

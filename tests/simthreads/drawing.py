@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from sim.parts import RENEWABLE, Fault, Names, draw_details, draw_fault, draw_lock, in_order
+from sim.parts import PERMIT, RENEWABLE, Fault, Names, draw_details, draw_fault, draw_lock, in_order
 
 from .plan import Choice, Plan, Use
 
@@ -24,8 +24,9 @@ WEIGHTS = (24, 14, 12, 11, 14, 7, 7, 7, 8)
 
 # Themes that were added later, each with its percentage of all seeds; the other seeds draw what they drew before.
 # "losing": masters forget locks that are held. "queueing": Ctrl-C while the main thread joins or leaves the queue of a
-# lock that other threads wait for. "starting": threads whose first calls start the threads of the client.
-LATER = {"losing": 8, "queueing": 3, "starting": 3}
+# lock that other threads wait for. "starting": threads whose first calls start the threads of the client. "limiting":
+# rate limits, and Ctrl-C in the main thread.
+LATER = {"losing": 8, "queueing": 3, "starting": 3, "limiting": 3}
 
 # What the background thread runs.
 ATTENDING = ("redlatch.drivers.background", "redlatch.quorum.upkeep_schedule")
@@ -39,7 +40,9 @@ def draw(seed: int) -> Plan:
     chance = random.Random(f"later {seed}")
     plan = _draw(random.Random(f"threads {seed}"), seed)
     theme = chance.choices(("", *LATER), (100 - sum(LATER.values()), *LATER.values()))[0]
-    later = {"": _as_it_is, "losing": _losing, "queueing": _queueing, "starting": _starting}[theme]
+    later = {"": _as_it_is, "losing": _losing, "queueing": _queueing, "starting": _starting, "limiting": _limiting}[
+        theme
+    ]
     return later(chance, plan).asking(chance, 0.1)
 
 
@@ -142,6 +145,40 @@ def _starting(chance: random.Random, plan: Plan) -> Plan:
         far_us=chance.choice((5, 20)),
         ttl=0.4,
         choice=Choice((100_000,), stalls=1.0, stall_ns=5_000_000, hot=0.5, where=ATTENDING),
+    )
+
+
+def _limiting(chance: random.Random, plan: Plan) -> Plan:
+    """Draw threads that acquire more permits of one rate limit than it has; some are interrupted."""
+    period, clients = chance.choice((0.03, 0.4)), chance.choice((1, 1, 2))
+    threads = tuple(
+        (
+            client,
+            tuple(
+                Use(
+                    PERMIT,
+                    ("name-0",),
+                    period,
+                    timeout=chance.choice((None, None, 0.0, period / 2)),
+                    pause=chance.choice((0.0, 0.0, chance.uniform(0, period))),
+                )
+                for _ in range(chance.randint(1, 4))
+            ),
+        )
+        for client in range(clients)
+        for _ in range(chance.randint(1, 3))
+    )
+    many = chance.choice((0, 0, 4))
+    return replace(
+        plan,
+        theme="limiting",
+        clients=tuple((chance.random() < 0.9, 0.0) for _ in range(clients)),
+        tasks=threads,
+        faults=(),
+        interrupts=tuple((chance.randrange(clients), chance.uniform(0, 2 * period)) for _ in range(many)),
+        ending=None,
+        dialled=True,
+        ttl=2.0,
     )
 
 

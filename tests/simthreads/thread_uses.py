@@ -136,6 +136,13 @@ class ThreadUses(UsingSchedule[ThreadHost, Use]):
             return [part for part, _ in lock._held.values()]
         return lock._locks if use.kind == "multi" else [lock]
 
+    def _late_ns(self, stalled_ns: int) -> int:
+        # A thread that was preempted waits for others that run.
+        return self.kernel.stalled_ns - stalled_ns + 5 * MILLISECOND
+
+    def _stalled_ns(self) -> int:
+        return self.kernel.stalled_ns
+
     # --- checks --------------------------------------------------------------------------------------------
 
     def _must_renew(self, use: Use) -> bool:

@@ -19,6 +19,9 @@ from .lock import Shared
 
 MOST_PERMITS = 1_000_000
 
+# So many permits in a row that came too late say that all will.
+MOST_LATE = 10
+
 
 def period_ms_of(period: object, quorum: Quorum) -> int:
     # In milliseconds, the unit of the masters.
@@ -49,6 +52,8 @@ class BaseRateLimit:
         self._kind = permit
         # How long an attempt may take (see `Permit`). It grows if the masters are slower.
         self._slack_ns = drift_ns(self._period_ms, shared.quorum.drift_factor)
+        # The permits in a row that came too late although no attempt may take longer.
+        self._late = 0
         model = self._permit()
         self._name: str | bytes = model.name
         self._timeout: float | None = model._timeout
@@ -82,8 +87,10 @@ class BaseRateLimit:
         kind = partial(self._kind, permits=self._limit, lives_ms=lives_ms, slack_ns=slack_ns)
         lock = self._make(make=kind)
         # A master that has forgotten its slots is kept out for this ttl and its drift. If the period is just below
-        # `max_ttl`, the slack is the drift of the period (`_longest_slack_ns`), and `max_ttl` is enough.
-        lock._ttl_ms = min(counted_ms, quorum.max_ttl_ms)
+        # `max_ttl`, the slack is the drift of the period (`_longest_slack_ns`), and `max_ttl` is enough. The ttl also
+        # bounds the attempt, which may take longer than a short period.
+        wait_ms = quorum.wait_ns(counted_ms) // MILLISECOND
+        lock._ttl_ms = min(counted_ms + wait_ms, quorum.max_ttl_ms)
         # A permit is neither renewed nor lost, even if the client has an `on_lost`.
         lock._upkeep = None
         return lock
@@ -106,15 +113,33 @@ class BaseRateLimit:
         if hold.elapsed_ns <= slack_ns:
             # Nothing releases it.
             hold.free()
+            self._late = 0
             return True
         self._shared.quorum.abandon(self._shared.driver, hold, hold.ticket)
         self._slack_ns = max(self._slack_ns, min(2 * slack_ns, self._longest_slack_ns()))
         return False
 
     def _gives_up(self, lock: Any, until_ns: int) -> bool:
-        """Return whether a permit that came too late is the last: the time is over, and no attempt may take longer."""
-        slack_ns: int = lock._hold.kind.slack_ns
-        return slack_ns >= self._longest_slack_ns() and self._shared.quorum.clock.now() >= until_ns
+        """Return whether a permit that came too late is the last: the time is over, and no attempt may take longer.
+
+        Raises:
+            ConfigurationError: many permits in a row came too late, so a call without a timeout would never end.
+        """
+        quorum, hold = self._shared.quorum, lock._hold
+        if hold.kind.slack_ns < self._longest_slack_ns():
+            return False
+        if quorum.clock.now() >= until_ns:
+            return True
+        self._late += 1
+        if self._late >= MOST_LATE:
+            self._late = 0
+            took, counts, longest = hold.elapsed_ns / SECOND, hold.kind.slack_ns / SECOND, quorum.max_ttl_ms / 1000
+            raise ConfigurationError(
+                f"period: {self.period:g} s leaves no time for an attempt within the {longest:g} s of the guard: the "
+                f"masters took {took:.3f} s, and {counts:.3f} s count; use a shorter one, or "
+                f"guard=Guard(max_ttl={math.ceil(self.period + 4 * took)})"
+            )
+        return False
 
     def _longest_slack_ns(self) -> int:
         quorum = self._shared.quorum
