@@ -29,7 +29,6 @@ TEXTS = (
     "quorum.claim",
     "quorum.calls",
     "quorum.condition",
-    "quorum.counting",
     "quorum.effects",
     "quorum.extend",
     "quorum.figures",
@@ -37,21 +36,17 @@ TEXTS = (
     "quorum.inquiry",
     "quorum.latch",
     "quorum.lease",
-    "quorum.outage",
     "quorum.outcome",
     "quorum.policy",
     "quorum.quorum",
     "quorum.recovery",
     "quorum.release",
     "quorum.repair",
-    "quorum.tokens",
     *[f"quorum.kinds.{Path(path).stem}" for path in sorted(glob("src/redlatch/quorum/kinds/[!_]*.py"))],
     "quorum.waiting.unqueued_holds",
     "quorum.waiting.contention",
     "quorum.waiting.queues",
     "quorum.waiting.watches",
-    "quorum.waiting.in_queue",
-    "quorum.waiting.first_master",
     "wire.engine.link",
     "wire.engine.replies",
     "wire.engine.silence",
@@ -171,7 +166,8 @@ def translated():
     # Without these defaults, Cython accepts the two directives only for single classes.
     Options.get_directive_defaults().update(no_gc=False, freelist=0)
 
-    # The types come from the .pxd files. Annotations are for readers and mypy, unless a module sets annotation_typing.
+    # The types come from the .pxd files. Annotations are for readers and mypy, unless a module sets annotation_typing,
+    # because a .pxd cannot type the arguments and locals of a generator.
     # Nobody pickles these objects; without auto_pickle each class is smaller.
     common = {"language_level": 3, "binding": True, "embedsignature": False, "annotation_typing": False}
     common |= {"auto_pickle": False, "emit_code_comments": False}

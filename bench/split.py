@@ -24,10 +24,8 @@ from redlatch.quorum.claim import HELD
 from redlatch.quorum.effects import Effect, Pause, Send, Steps
 from redlatch.quorum.hold import Hold
 from redlatch.quorum.kinds.plain import PLAIN
-from redlatch.quorum.policy import Fences
-from redlatch.quorum.quorum import Quorum
-from redlatch.quorum.tokens import Tokens
-from redlatch.quorum.waiting.first_master import FirstMaster
+from redlatch.quorum.policy import Fences, FirstMaster
+from redlatch.quorum.quorum import Quorum, Tokens
 from redlatch.votes.ballot import Ballot
 from redlatch.votes.commands import Acquire, Look, Release
 from redlatch.votes.units import SECOND, Clock
@@ -198,7 +196,7 @@ class Rival:
 class NoMaster(FirstMaster):
     """No master is asked before the others."""
 
-    def first_of(self, quorum: Quorum, key: bytes, now_ns: int) -> int:
+    def first_of(self, order: tuple[int, ...], key: bytes, now_ns: int) -> int:
         return -1
 
 

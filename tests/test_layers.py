@@ -285,7 +285,6 @@ LONG_FUNCTIONS = {
     "redlatch.django.atomic.atomic": "its docstring describes all its arguments",
     "redlatch.quorum.batch._try_each": "one whole attempt, whose steps share its times",
     "redlatch.quorum.extend.extend": "one whole extension, whose steps share the ballot and the deadlines",
-    "redlatch.quorum.waiting.in_queue._wait_in_queue": "the order of its checks and steps is one argument",
     "redlatch.quorum.waiting.queues.hand_off": "no call may come between the check of the head and the first append",
     "redlatch.wire.engine.fleet._feed": "its loop counts the usual reply without a call",
 }

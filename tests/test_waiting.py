@@ -903,7 +903,7 @@ def test_a_client_that_polls_asks_for_no_pushes(
 
 def agreed(client: Any, name: Any) -> Any:
     """Return the index of the master that is asked first for a contended name."""
-    return queues_of(client).first_master.first_of(client._quorum, name.encode(), 1 << 61)
+    return queues_of(client).first_master.first_of(client._quorum.order, name.encode(), 1 << 61)
 
 
 def split(urls: Any, name: Any) -> None:

@@ -34,7 +34,7 @@ class Mutant:
 BATCH, SEMAPHORE = "quorum/batch.py", "quorum/kinds/semaphore.py"
 RATE_LIMIT = "locks/rate_limit.py"
 EXTEND, RELEASE, HOLD = "quorum/extend.py", "quorum/release.py", "quorum/hold.py"
-POLICY, QUORUM, TOKENS, BALLOT = "quorum/policy.py", "quorum/quorum.py", "quorum/tokens.py", "votes/ballot.py"
+POLICY, QUORUM, BALLOT = "quorum/policy.py", "quorum/quorum.py", "votes/ballot.py"
 COMMANDS, SCRIPTS, FAMILY_SCRIPTS = "votes/commands.py", "votes/scripts.py", "votes/family_scripts.py"
 UNITS = "votes/units.py"
 WAITING, UPKEEP, FAIR = "quorum/waiting/queues.py", "quorum/upkeep.py", "quorum/kinds/fair.py"
@@ -50,7 +50,7 @@ GUARDED_MASTER, HORIZON = "guard/master.py", "wire/engine/horizon.py"
 FOREIGN, OUTCOME, SHOWN = "quorum/kinds/foreign.py", "quorum/outcome.py", "compat/shared.py"
 LOCK = "locks/lock.py"
 LEASE, ATTEMPT, REPAIR = "quorum/lease.py", "quorum/attempt.py", "quorum/repair.py"
-TURNS, CONTENTION = "quorum/waiting/in_queue.py", "quorum/waiting/contention.py"
+CONTENTION = "quorum/waiting/contention.py"
 LINK = "wire/engine/link.py"
 ENGINE, ACQUIRE, MULTI, REENTRANT = "wire/engine/fleet.py", "quorum/acquire.py", "locks/multi.py", "locks/reentrant.py"
 
@@ -270,7 +270,7 @@ MUTANTS = (
     Mutant(
         "a lease that is passed on counts as new",
         "33",
-        TURNS,
+        CONTENTION,
         "    left = lease.deadline_ns - now\n    if wanted",
         "    left = wanted\n    hold.lease = lease = lease.until(now + wanted)\n    if wanted",
     ),

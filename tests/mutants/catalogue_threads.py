@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from .catalogue import ENGINE, HOLD, LOCK, OUTCOME, POLICY, RELEASE, SCHEDULE, TOKENS, TURNS, WAITING, Mutant
+from .catalogue import CONTENTION, ENGINE, HOLD, LOCK, OUTCOME, POLICY, QUORUM, RELEASE, SCHEDULE, WAITING, Mutant
 
 CLIENT, DRIVER, BACKGROUND = "locks/thread_lock.py", "drivers/threads.py", "drivers/background.py"
 LEADER, FOLLOWERS, CLOSING = "drivers/leader.py", "drivers/followers.py", "drivers/closing.py"
@@ -41,9 +41,9 @@ THREADS = (
     _bug(
         "a thread's loss is counted by each of its finders",
         "own, issue 39",
-        "quorum/counting.py",
-        "    hold.won_ns = 0\n",
-        "",
+        "quorum/hold.py",
+        "        won_ns = self.won_ns\n        self.won_ns = 0\n",
+        "        won_ns = self.won_ns\n",
         threads="caring",
     ),
     _bug(
@@ -171,7 +171,7 @@ THREADS = (
     _bug(
         "two threads may take one token",
         "look before instead of after",
-        TOKENS,
+        QUORUM,
         "            try:\n                return self._stock.pop()\n            except IndexError:\n"
         "                self._stock.extend(self._draw())\n",
         "            if not self._stock:\n                self._stock.extend(self._draw())\n"
@@ -189,7 +189,7 @@ THREADS = (
     _bug(
         "an interrupt leaves a turn in line",
         "interrupt",
-        TURNS,
+        CONTENTION,
         "        try:\n            quorum.queues.join(quorum, entry, now)\n",
         "        quorum.queues.join(quorum, entry, now)\n        try:\n",
         threads="queueing",

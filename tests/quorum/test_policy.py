@@ -1,4 +1,4 @@
-"""Pauses, hand-offs, the numbers of fenced locks, and doubts."""
+"""Pauses, hand-offs, the first master, the numbers of fenced locks, doubts, and outages."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.client_queues import World
+from support.scripted_votes import KEY, Play
 
-from redlatch import Retry, impl
+from redlatch import QuorumUnavailable, Retry, impl
 from redlatch.errors import ConfigurationError
 
 pytestmark = pytest.mark.each_build
@@ -168,3 +170,110 @@ def test_a_doubt_that_had_no_reason_ends_and_earlier_ones_stay(policies: ModuleT
     doubts.add(30)
     doubts.clear(0)
     assert doubts.until_ns == 30
+
+
+# --- the first master -------------------------------------------------------------------------------------
+
+
+def test_names_are_spread_over_the_masters(world: World) -> None:
+    firsts = {
+        world.queues.first_master.first_of(world.quorum.order, b"name-%d" % number, world.now) for number in range(100)
+    }
+    assert firsts == {0, 1, 2}
+
+
+def test_a_master_that_was_silent_is_not_asked_first_for_a_second(world: World) -> None:
+    first = world.queues.first_master.first_of(world.quorum.order, KEY, world.now)
+    world.queues.first_master.deprioritise(first, world.now)
+    others = {
+        world.queues.first_master.first_of(world.quorum.order, KEY, world.now + since) for since in (0, SECOND - 1)
+    }
+    assert len(others) == 1 and first not in others
+    assert world.queues.first_master.first_of(world.quorum.order, KEY, world.now + SECOND) == first
+
+
+@pytest.mark.parametrize("votes", ["...", "!!!"])
+def test_an_acquire_asks_another_master_first_after_one_was_silent_or_failed(
+    implementation: impl.Implementation, votes: str
+) -> None:
+    play = Play(3, build=implementation)
+    assert play.acquire("nnn", votes, "nnn", "yyy", give_up_ns=None)
+    asked = [ballot.asked for ballot in play.of("Ballot") if type(ballot.command).__name__ == "Acquire"]
+    every, silent, again, first, others = asked
+    assert (every, again) == (-1, -1)
+    assert silent != first and others == ~first
+    assert {silent, first} < {1, 2, 4}
+
+
+def test_no_master_is_asked_first_if_all_were_silent(world: World) -> None:
+    for index in range(3):
+        world.queues.first_master.deprioritise(index, world.now)
+    assert world.queues.first_master.first_of(world.quorum.order, KEY, world.now) == -1
+
+
+def test_a_single_master_is_not_asked_before_the_others(implementation: impl.Implementation) -> None:
+    world = World(implementation, 1)
+    assert world.queues.first_master.first_of(world.quorum.order, KEY, world.now) == -1
+
+
+# --- outages ----------------------------------------------------------------------------------------------
+
+PATIENCE = 100
+
+
+@pytest.fixture
+def outage(policies: ModuleType) -> Any:
+    return policies.Outage(1000, QuorumUnavailable("of 3 masters 2 failed"))
+
+
+def test_an_outage_has_its_beginning_and_its_last_error(outage: Any) -> None:
+    assert outage.since_ns == 1000
+    outage.error = QuorumUnavailable("of 3 masters 3 failed")
+    assert str(outage.error) == "of 3 masters 3 failed"
+
+
+@pytest.mark.parametrize(
+    ("began", "until", "rides_until"),
+    [
+        # An acquire counts from the beginning of the outage, or from its own beginning if that is later.
+        (900, 10_000, 1000 + PATIENCE),
+        (1060, 10_000, 1060 + PATIENCE),
+        # Its timeout limits it.
+        (900, 1050, 1050),
+        # A single attempt.
+        (900, 0, 0),
+    ],
+)
+def test_an_acquire_rides_it_out_within_its_timeout(outage: Any, began: int, until: int, rides_until: int) -> None:
+    assert outage.rides_until_ns(PATIENCE, began, until) == rides_until
+
+
+def test_without_patience_an_acquire_gives_up_at_once(outage: Any) -> None:
+    assert outage.rides_until_ns(0, 900, 10_000) == 0
+
+
+@pytest.mark.parametrize(
+    ("began", "until", "now", "known"),
+    [
+        (900, 9999, 1000 + PATIENCE - 1, False),
+        (900, 9999, 1000 + PATIENCE, True),
+        # Time before the acquire began does not count.
+        (1050, 9999, 1000 + PATIENCE, False),
+        # The timeout ends first.
+        (900, 1040, 1040, True),
+    ],
+)
+def test_a_waiter_knows_an_outage_that_it_has_ridden_out(
+    outage: Any, began: int, until: int, now: int, known: bool
+) -> None:
+    assert outage.known(PATIENCE, began, until, now) is known
+
+
+def test_without_patience_a_waiter_knows_it_from_two_others_that_gave_up(outage: Any) -> None:
+    assert not outage.known(0, 900, 9999, 1010)
+    outage.give_up(1000)
+    assert not outage.known(0, 900, 9999, 1010)
+    outage.give_up(1020)
+    assert outage.known(0, 1000, 9999, 1030)
+    # This waiter began after the first one had asked.
+    assert not outage.known(0, 1001, 9999, 1030)

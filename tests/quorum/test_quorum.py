@@ -1,10 +1,13 @@
-"""The quorum of a client: how many must agree, validity, and how long an attempt waits."""
+"""The quorum of a client: how many must agree, validity, how long an attempt waits, and its tokens."""
 
 from __future__ import annotations
 
 import importlib
+import itertools
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import given
@@ -35,18 +38,13 @@ def units_of(module: ModuleType) -> ModuleType:
     return importlib.import_module(module.__name__.replace("quorum.quorum", "votes.units"))
 
 
-def sibling_of(module: ModuleType, name: str) -> ModuleType:
-    """Return another module of `quorum` of the same build."""
-    return importlib.import_module(module.__name__.replace("quorum.quorum", f"quorum.{name}"))
-
-
 def quorum_made(module: ModuleType, masters: tuple[str, ...] = ("a", "b", "c"), **options: Any) -> Any:
     return module.Quorum(
         masters=masters,
         options=ClientOptions("", guard=None, **options),
         clock=units_of(module).Clock(),
         random=lambda: 0.0,
-        tokens=sibling_of(module, "tokens").Tokens(lambda: [b""]),
+        tokens=module.Tokens(lambda: [b""]),
         fences=module.Fences(lambda: 1000),
     )
 
@@ -117,3 +115,49 @@ def test_row_42_a_master_that_is_asked_alone_has_a_few_round_trips(
     module: ModuleType, round_ms: int, lone_ms: int
 ) -> None:
     assert quorum_made(module).lone_ns(1000 * MS, round_ms * MS) == lone_ms * MS
+
+
+@given(masters=st.permutations([f"10.0.0.{number}:6379" for number in range(5)]), name=st.binary(min_size=1))
+def test_all_clients_agree_on_a_first_master_whatever_the_order_of_their_lists(
+    build: ModuleType, masters: list[str], name: bytes
+) -> None:
+    quorum = quorum_made(build, masters=tuple(masters))
+    agreed = masters[quorum.queues.first_master.first_of(quorum.order, name, 1)]
+    assert agreed == sorted(masters)[crc32(name) % 5]
+
+
+# --- tokens ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tokens_of(module: ModuleType) -> Callable[..., Any]:
+    """Return a function that makes a stock of numbered tokens, drawn three at a time."""
+
+    def make(label: Callable[[], bytes] | None = None) -> Any:
+        numbers = itertools.count()
+        draw = lambda: [b"%d" % number for number in itertools.islice(numbers, 3)]  # noqa: E731
+        return module.Tokens(draw, label)
+
+    return make
+
+
+def test_no_token_is_taken_twice(tokens_of: Callable[..., Any]) -> None:
+    tokens = tokens_of()
+    taken = [tokens.take(0) for _ in range(10)] + [tokens.take_plain() for _ in range(10)]
+    assert len(set(taken)) == 20
+
+
+def test_a_client_keeps_its_own_token_which_has_no_label(tokens_of: Callable[..., Any]) -> None:
+    tokens = tokens_of(lambda: b":label")
+    mine = tokens.client_token()
+    assert tokens.client_token() is mine
+    assert mine.isdigit()
+    assert mine not in [tokens.take_plain() for _ in range(10)]
+
+
+def test_tokens_of_one_second_share_a_label(tokens_of: Callable[..., Any]) -> None:
+    labels = (b":%d" % number for number in itertools.count())
+    tokens = tokens_of(lambda: next(labels))
+    times = [0, 1, SECOND - 1, SECOND, 2 * SECOND - 1, 5 * SECOND]
+    assert [tokens.take(now).partition(b":")[2] for now in times] == [b"0", b"0", b"0", b"1", b"1", b"2"]
+    assert b":" not in tokens.take_plain()

@@ -102,7 +102,7 @@ class Host:
         return calls.Calls(
             clock=HostClock(),
             random=random.Random(self.world.chance.random()).random,
-            tokens=impl.current.module("quorum.tokens").Tokens(self.draw_tokens),
+            tokens=impl.current.module("quorum.quorum").Tokens(self.draw_tokens),
             fences=policy.Fences(self.read_wall),
             **numbers,
         )

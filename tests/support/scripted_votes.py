@@ -75,7 +75,7 @@ class Play:
             options=ClientOptions("", guard=None, patience=patience),
             clock=clock_of(build, lambda: self.now),
             random=lambda: self.chance,
-            tokens=build.module("quorum.tokens").Tokens(lambda: [next(self.tokens)]),
+            tokens=build.module("quorum.quorum").Tokens(lambda: [next(self.tokens)]),
             fences=quorums.Fences(lambda: 1000),
         )
         self.plain = build.module("quorum.kinds.plain").PLAIN

@@ -12,7 +12,6 @@ from ..guard.master import GuardedMaster
 from ..health import Health, MasterHealth
 from ..masters.master import Master
 from ..quorum.claim import ASKING, WAITING
-from ..quorum.counting import figures_of
 from ..quorum.quorum import Quorum
 from ..stats import MasterStats, Stats, sum_of
 from ..votes.redaction import shown
@@ -79,7 +78,7 @@ def _present(quorum: Quorum) -> tuple[Counter[Figures], Counter[Figures]]:
     now_ns = quorum.clock.now()
     queued = [entry.hold for queue in list(quorum.queues.by_key.values()) for entry in list(queue.entries)]
     for hold in {*quorum.queues.holds(), *queued}:
-        figures = figures_of(quorum, hold)
+        figures = hold.figures_in(quorum)
         if hold.held(now_ns):
             held[figures] += 1
         elif hold.state in (WAITING, ASKING):

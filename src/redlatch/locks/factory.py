@@ -115,13 +115,13 @@ class BaseClient:
         return partial(Dialler, connect=partial(connect.dial, scripts=self._scripts))
 
     def _quorum_of(self, **given: Any) -> Calls:
-        calls, policy, tokens = [
-            self._implementation().module(f"quorum.{name}") for name in ("calls", "policy", "tokens")
+        calls, policy, quorums = [
+            self._implementation().module(f"quorum.{name}") for name in ("calls", "policy", "quorum")
         ]
         quorum: Calls = calls.Calls(
             clock=impl.current.module("wire.engine.net").BootClock(),
             random=random.Random().random,
-            tokens=tokens.Tokens(draw_tokens, self._label if self._owner and self._labels else None),
+            tokens=quorums.Tokens(draw_tokens, self._label if self._owner and self._labels else None),
             fences=policy.Fences(wall_us),
             **given,
         )

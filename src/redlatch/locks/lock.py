@@ -12,7 +12,6 @@ from ..holder import Holder
 from ..loss import LOST_BEFORE, Loss
 from ..quorum.calls import Calls
 from ..quorum.claim import FREE, HELD
-from ..quorum.counting import count_end, count_lost_release
 from ..quorum.effects import Steps
 from ..quorum.hold import Hold
 from ..quorum.inquiry import holder_of
@@ -244,9 +243,9 @@ class BaseLock(Core):
             if term is not None:
                 term.reported = True
             elif reason is LOST_BEFORE:
-                count_lost_release(self._shared.quorum, self._hold)
+                self._hold.figures_in(self._shared.quorum).lose(LOST_BEFORE.kind.value)
             else:
-                count_end(self._shared.quorum, self._hold, self._shared.quorum.clock.now(), reason)
+                self._hold.count_end(self._shared.quorum, self._shared.quorum.clock.now(), reason)
             if on_lost is None:
                 logger.warning("lock %r was lost: %s", self.name, reason)
             else:

@@ -21,7 +21,7 @@ from .hold import Hold
 from .inquiry import name_holder
 from .quorum import Quorum
 from .recovery import abandon
-from .waiting.in_queue import reach_the_head
+from .waiting.contention import reach_the_head
 
 
 def acquire(
@@ -39,15 +39,13 @@ def acquire(
 
     Args:
         hold: in the end it is HELD or FREE. If the iterator raises, the driver recovers it.
-        ttl_ms: the time to live on the masters.
         give_up_ns: when to stop trying; None is never. One attempt is always made, unless another hold of this client
             is the head and `Quorum.trust_local_holder` is True.
         ticket: identifies the claim on the hold. None: the caller has claimed it.
         lock: the lock object whose upkeep begins when it is held, or None.
 
     Raises:
-        QuorumUnavailable: two attempts in a row had no verdict, because too many masters failed; or three, if another
-            connection broke meanwhile.
+        QuorumUnavailable: two attempts in a row had no verdict; or three, if another connection broke meanwhile.
         LockBusy: `max_waiters` of this client wait already, or the timeout ends too early for the queue.
         AlreadyHeld: another call has the claim, or the calling thread or task would wait for itself.
     """
@@ -60,8 +58,7 @@ def acquire(
 class Acquiring(Call):
     """The effects of one acquire; `new_acquiring` makes it (see `new_ballot`).
 
-    `_ballot` is under way, and None once the acquire is over. `_ahead` is sent before it. `_rest` is the generator that
-    has taken over, if any.
+    `_ballot` is under way, `_ahead` is sent before it, and `_rest` is the generator that has taken over, if any.
     """
 
     __slots__ = (
@@ -128,7 +125,6 @@ class Acquiring(Call):
         return (alone and quorum.queues.note_unqueued(hold, started)) or quorum.queues.become_head(hold, started)
 
     def _ask(self, started_ns: int) -> Ballot | None:
-        """Begin an attempt; return the ballot that is sent ahead of it, if any."""
         try:
             self._ballot = self._attempt.begin(started_ns)
             self._ahead = self._kind.ahead()
@@ -159,9 +155,7 @@ class Acquiring(Call):
     def _go_on(self, decided: bool, second: Ballot | None) -> Steps:
         """Finish the attempt under way, and make others until the acquire is over.
 
-        Args:
-            decided: True if the first ballot of the attempt was decided, and has not won alone.
-            second: the second ballot, or None.
+        If `decided`, the first ballot of the attempt was decided, and has not won alone.
         """
         try:
             while True:

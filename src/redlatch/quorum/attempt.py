@@ -1,25 +1,21 @@
 """The attempts of one acquire, and what follows from their votes.
 
-An attempt goes through these steps, between which the driver does what `acquire` yields:
-
   begin           before the first byte leaves: take a new token; return the ballot on it
   second          return a second ballot, if the first one does not decide
   keep_if_won     judge the votes: if a quorum came in time, the hold is HELD
   reopen_for_all  after a lost attempt: return whether to wait for the masters that have not answered
   judge           decide how to go on; return the ballot that undoes the attempt, if it must be undone
 
-Then the acquire is `over`, or the next attempt follows: after a wait if `waits`, otherwise at once or after a pause.
-Source of the algorithm: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
+Between these steps the driver does what `acquire` yields.
 """
 
 from __future__ import annotations
 
 from ..votes.ballot import Ballot
 from ..votes.units import UNBOUNDED
-from .counting import count_split, figures_of
 from .hold import Hold
-from .outage import Outage
 from .outcome import broke, granted, is_final, may_heal, no_quorum, repeated
+from .policy import Outage
 from .quorum import Quorum
 
 
@@ -28,13 +24,9 @@ class Attempt:
 
     Attributes:
         until_ns: the end of the caller's timeout; 0 if it had ended when the acquire began.
-        started_ns: the time at which the last attempt began.
-        wait_ns: how long the last attempt waits for answers.
-        now_ns: the time at which its votes were counted; before the first attempt, the time at which the acquire began.
-        over: whether no attempt follows.
+        now_ns: when the last votes were counted; at first, when the acquire began.
         waits: whether the next attempt follows only after a change.
         pauses: how many times in a row there was nothing to wait for.
-        counted: whether the end of the acquire was counted.
     """
 
     __slots__ = (
@@ -69,22 +61,19 @@ class Attempt:
         self.quorum = quorum
         self.hold = hold
         self._kind = hold.kind
-        self._figures = figures_of(quorum, hold)
+        self._figures = hold.figures_in(quorum)
         self.ttl_ms = ttl_ms
         self.until_ns = until_ns
         self._began_ns = began_ns
-        # The master that the next attempt asks before the others; -1 if it asks all at once.
+        # The master that the next attempt asks first; -1 for all at once.
         self._first = -1
         self.now_ns = began_ns
         self.over = self.waits = self.counted = False
         self.pauses = 0
-        # Attempts in a row without a verdict.
         self._failures = 0
-        # Times in a row that the masters' answers asked for another attempt.
         self._again = 0
-        # Attempts in a row with a quorum in which a vote was in doubt.
+        # Attempts in a row that were lost because a vote was in doubt.
         self._doubted = 0
-        # The outage that attempts without a verdict have found, and until when the acquire rides it out.
         self._outage: Outage | None = None
         self._rides_until_ns = 0
 
@@ -122,7 +111,7 @@ class Attempt:
         # The vote of the master that was asked first may come after `second`. Alone it is no quorum.
         whole = self._split or self._first < 0
         won = whole and self._ballot.yes >= self._ballot.quorum
-        # Read the clock after the last vote that counts (see `granted`).
+        # Read after the last vote that counts (see `granted`).
         now = quorum.clock.now()
         self.now_ns = now
         if not granted(quorum, hold, won, self._deadline_ns, now):
@@ -130,7 +119,7 @@ class Attempt:
             return False
         if self.quorum.queues.outages:
             self.quorum.queues.end_outage(hold.key)
-        # Before the hold is HELD: from then on another thread may release it, and acquire it again.
+        # First: once the hold is HELD, another thread may release and acquire it again.
         kind.end_watch(self.quorum, hold.key)
         hold.won_ns = now
         hold.keep(now - self.started_ns)
@@ -143,12 +132,11 @@ class Attempt:
         return True
 
     def reopen_for_all(self) -> bool:
-        """Return whether to wait for the masters that have not answered: if all refuse, nothing must be undone."""
         ballot = self._ballot
-        # The master that was asked first is down or silent, so the others are asked next.
         self._first_silent = self._first >= 0 and not self._split and not ballot.no
         if not self._first_silent:
             self._failures = self._failures + 1 if ballot.unavailable() else 0
+        # If all masters refuse, nothing must be undone.
         if not self._kind.waits_for_all or self._split or not ballot.decided or ballot.yes or ballot.no >= ballot.size:
             return False
         ballot.reopen(min(self.now_ns + 2 * (self.now_ns - self.started_ns), self.until_ns))
@@ -157,7 +145,7 @@ class Attempt:
 
     def judge(self) -> Ballot | None:
         quorum, kind, ballot, failures = self.quorum, self._kind, self._ballot, self._failures
-        count_split(quorum, self.hold, ballot)
+        self._figures.count_split(ballot)
         if self._waiting_for_all:
             self.now_ns = quorum.clock.now()
         in_time = self.now_ns < self.until_ns
@@ -165,10 +153,9 @@ class Attempt:
         # Masters that had just forgotten their locks have said yes, so the lock may be free: ask once more.
         asks_again = asks_again or self._doubted == 1
         if not (self._first_silent or asks_again):
-            # A first failure is not final: connections that broke are made again, and the next commands wait for them.
+            # A first failure is not final: the next commands wait for new connections.
             self.over = self._ends(ballot, failures) if failures else not in_time
         if not (failures or self._first_silent):
-            # The next outage is a new one.
             self._rides_until_ns = 0
             self._outage = None
             self.quorum.queues.end_outage(self.hold.key)
@@ -188,17 +175,12 @@ class Attempt:
     def _undo(self, ballot: Ballot) -> Ballot | None:
         """Return the ballot that undoes the attempt; None if no master can have stored anything."""
         hold, kind = self.hold, self._kind
-        # All masters that were asked have refused.
         refused = not self._split and ballot.no >= ballot.size
         if (refused and not (self.over and kind.signs_off)) or not (kind.undoes or ballot.yes > 0):
             return None
         return self.quorum.ballot(kind.undoing(hold.key, hold.lease, self.over))
 
     def _ends(self, ballot: Ballot, failures: int) -> bool:
-        """Return whether to give up after an attempt without a verdict.
-
-        The acquire rides out a lost quorum if the client has patience, and waits for the end of a handover.
-        """
         quorum, hold, outage = self.quorum, self.hold, self._outage
         error = no_quorum("acquire", quorum, hold, ballot, self.now_ns - self.started_ns)
         if outage is None:
@@ -207,7 +189,6 @@ class Attempt:
         outage.error = error
         if self.now_ns < max(self._rides_until_ns, min(quorum.moving_ns, self.until_ns)) and may_heal(ballot):
             return False
-        # Another connection broke, and is being made again.
         if failures == 2 and broke(ballot):
             return False
         if not is_final(ballot, failures):
@@ -219,11 +200,7 @@ class Attempt:
         self._kind.undone(self.quorum, self.hold.key, self._ballot)
 
     def end(self) -> None:
-        """Give up. The watch of the acquire has ended (`Kind.end_watch`).
-
-        Raises:
-            QuorumUnavailable: too many masters failed.
-        """
+        """Give up, after the watch of the acquire has ended; raise QuorumUnavailable if too many masters failed."""
         hold, now = self.hold, self.now_ns
         self.quorum.queues.leave(hold, now, False)
         hold.free()
@@ -246,19 +223,17 @@ class Attempt:
         self.counted = True
 
     def count_break(self) -> None:
-        """Count an acquire that ended in any other way, unless its end was counted."""
         if not self.counted:
             self._figures.cancelled = self._figures.cancelled + 1
             self.counted = True
 
     def pause_ns(self) -> int:
-        """Return when the pause before the next attempt ends; 0 for no pause. It keeps rivals from trying in step."""
+        """Return when the pause before the next attempt ends; 0 for no pause."""
         if self._failures > 1:
             pause_ns = self.quorum.retry.back_off_ns(self.quorum.random())
-            # During a handover the acquire continues although its patience is over.
             if self._rides_until_ns <= self.now_ns:
                 return self.now_ns + pause_ns
-            # Up to eight times as long: many callers may ride the outage out.
+            # Up to eight times as long, because many callers may ride the outage out.
             return min(self.now_ns + (pause_ns << min(self._failures - 2, 3)), self._rides_until_ns)
         if self._again <= 2 or not self._kind.apart:
             return 0
@@ -275,9 +250,8 @@ class Attempt:
             self._first = -1
 
     def reached(self) -> None:
-        """Let the next attempt ask one master first, because rivals may try at the same time."""
         if self._kind.asks_one_first:
-            self._first = self.quorum.queues.first_master.first_of(self.quorum, self.hold.key, self.now_ns)
+            self._first = self.quorum.queues.first_master.first_of(self.quorum.order, self.hold.key, self.now_ns)
 
 
 def new_attempt(quorum: Quorum, hold: Hold, ttl_ms: int, until_ns: int, began_ns: int) -> Attempt:

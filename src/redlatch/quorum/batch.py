@@ -1,14 +1,10 @@
 # cython: annotation_typing=True
-# (A .pxd cannot type the arguments and locals of a generator.)
-"""Many locks in one round: the calls of a single lock, for a list of holds.
-
-Each name has its own result. The commands leave in parts, so that the masters work on the first part while the client
-makes the next one.
-"""
+"""Many locks in one round: the calls of a single lock, for a list of holds, each with its own result."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
+from typing import NoReturn
 
 from redlatch.errors import LockError, NotOwned, QuorumUnavailable
 
@@ -16,30 +12,24 @@ from ..votes.ballot import Ballot
 from ..votes.commands import Command
 from ..votes.units import SECOND, UNBOUNDED
 from .claim import HELD
-from .counting import CountedSteps, count_split
 from .effects import Effect, Pause, Send, Steps
 from .hold import Hold
-from .outage import Outage
 from .outcome import end_release, granted, is_final, no_quorum
+from .policy import Outage
 from .quorum import Quorum
 from .waiting.contention import wait_for_change
 
-# The number of locks that are under way at once. It is well below the number of replies that a master may owe.
+# How many locks are under way at once: well below the number of replies that a master may owe.
 BATCH = 1024
 
-# The number of commands that leave together.
+# So many commands leave together: the masters work on them while the client makes the next ones.
 PART = 256
 
 
 def acquire_many(quorum: Quorum, holds: list[Hold], ticket: object, ttl_ms: int) -> Steps:
-    """Make one attempt on each lock.
+    """Make one attempt on each lock, and a second one if connections broke. Each hold ends HELD or FREE.
 
-    An attempt is undone unless it has won. If connections broke during an attempt, a second one follows.
-
-    Args:
-        holds: holds that are FREE. When this returns, each is HELD or FREE.
-        ticket: the ticket that claims the holds. If the generator is interrupted or raises, the caller abandons them.
-        ttl_ms: the time to live on the masters.
+    If the generator is interrupted or raises, the caller abandons the holds with this ticket.
 
     Raises:
         QuorumUnavailable: two attempts in a row on one lock had no verdict, because too many masters failed.
@@ -56,13 +46,7 @@ def _attempt_on_each(
     left_ns: int,
     notifies: bool,
 ) -> Steps:
-    """Make one attempt on each lock, as `acquire_many` does.
-
-    Args:
-        left_ns: the time that is left of the caller's timeout.
-        notifies: whether to wake waiters of this client after an undo, because masters push no change that this client
-            makes itself. False while retrying: two multi-locks would wake each other endlessly.
-    """
+    # While retrying, waiters are not notified of an undo: two multi-locks would wake each other endlessly.
     hold: Hold
     for first in range(0, len(holds), BATCH):
         trying: list[Hold] = holds[first : first + BATCH]
@@ -76,11 +60,6 @@ def _attempt_on_each(
 def acquire_all(quorum: Quorum, holds: list[Hold], ticket: object, ttl_ms: int, give_up_ns: int | None) -> Steps:
     """Try until all locks are won or the time is over. Hold no lock while waiting for the others.
 
-    Args:
-        holds: holds that are FREE. When this returns, all are HELD or all are FREE.
-        ticket, ttl_ms: as for `acquire_many`.
-        give_up_ns: when to stop trying; None is never.
-
     Raises:
         QuorumUnavailable: too many masters failed, for longer than the client has patience.
     """
@@ -92,7 +71,6 @@ def acquire_all(quorum: Quorum, holds: list[Hold], ticket: object, ttl_ms: int, 
 def _win_all(quorum: Quorum, holds: list[Hold], ticket: object, ttl_ms: int, until: int) -> Steps:
     hold: Hold
     called = quorum.clock.now()
-    # Until when it rides out a lost quorum; 0 if it does not.
     rides_until = attempts = 0
     while True:
         began = quorum.clock.now()
@@ -107,11 +85,9 @@ def _win_all(quorum: Quorum, holds: list[Hold], ticket: object, ttl_ms: int, unt
         let_go(quorum, won)
         if rides_until:
             pause_until = now + quorum.retry.back_off_ns(quorum.random())
-            # During a handover the acquire continues although its patience is over.
             yield Pause(min(pause_until, rides_until) if rides_until > now else pause_until)
             continue
         if now >= until:
-            # Some masters may have had these keys for us. They push no change that this client makes itself.
             for hold in refused:
                 quorum.queues.watches.notify(hold.key)
             return
@@ -129,12 +105,7 @@ def _try_all(
     until_ns: int,
     rides_until_ns: int,
 ) -> Generator[Effect, None, int]:
-    """Make one attempt on all locks; return until when to ride out a lost quorum, or 0.
-
-    Args:
-        called_ns: when the acquire began.
-        rides_until_ns: what the last attempt has returned.
-    """
+    # The result is until when to ride out a lost quorum, or 0.
     began = quorum.clock.now()
     left = (rides_until_ns or until_ns) - began if until_ns else UNBOUNDED
     try:
@@ -143,7 +114,6 @@ def _try_all(
     except QuorumUnavailable as error:
         now = quorum.clock.now()
         rides_until_ns = rides_until_ns or Outage(began, error).rides_until_ns(quorum.patience_ns, called_ns, until_ns)
-        # During a handover the next attempt waits for its end.
         if now >= max(rides_until_ns, min(quorum.moving_ns, until_ns)):
             error.elapsed = (now - called_ns) / SECOND
             raise
@@ -152,14 +122,12 @@ def _try_all(
 
 
 def let_go(quorum: Quorum, holds: list[Hold]) -> None:
-    """Free holds whose releases were sent, and wake the waiters of this client for their names."""
     for hold in holds:
         hold.free()
         quorum.queues.watches.notify(hold.key)
 
 
 def free_lost(holds: list[Hold], ticket: object) -> None:
-    """Free the holds that have not won, after the attempts on them were undone."""
     for hold in holds:
         if hold.ticket is ticket and hold.state != HELD:
             hold.free()
@@ -168,10 +136,10 @@ def free_lost(holds: list[Hold], ticket: object) -> None:
 def _try_each(
     quorum: Quorum, holds: list[Hold], ttl_ms: int, left_ns: int, notifies: bool, number: int
 ) -> Generator[Effect, None, list[Hold]]:
-    """Make attempt number `number` (1 or 2) on each hold; return the holds to try again because connections broke."""
+    """Make attempt number `number` on each hold; return the holds to try again because connections broke."""
     hold: Hold
     asked: list[Ballot] = []
-    # The clock is read before the first byte leaves.
+    # Read before the first byte leaves.
     started = quorum.clock.now()
     deadline = started + quorum.validity_ns(ttl_ms)
     until = min(deadline, started + quorum.wait_within(ttl_ms, left_ns))
@@ -199,7 +167,7 @@ def _try_each(
             hold.won_ns = now
             hold.keep(now - started)
             continue
-        count_split(quorum, hold, ballot)
+        hold.figures_in(quorum).count_split(ballot)
         undone.append(quorum.ballot(hold.undoing_attempt()))
         if ballot.no < ballot.size:
             stirred.append(hold.key)
@@ -211,7 +179,7 @@ def _try_each(
         lost.append(hold)
     if undone:
         yield Send(undone)
-    # The claims end last. After an interrupt before this, the caller undoes the attempts that have one.
+    # The claims end last: after an interrupt before this, the caller undoes the attempts that have one.
     for hold in lost:
         hold.free()
     if notifies:
@@ -227,16 +195,11 @@ def tickets(holds: list[Hold]) -> list[object]:
 
 
 def release_many(quorum: Quorum, holds: list[Hold], wait_ns: int, errors: dict[int, LockError]) -> Steps:
-    """Delete each key on every master that has it with our token, and wait for the answers of a quorum.
-
-    Args:
-        wait_ns: how long to wait for answers.
-        errors: receives the errors that `release` would raise, by place in `holds`.
-    """
+    """Release each lock as `release` does; put errors into a dict by place in `holds`."""
     hold: Hold
     for first in range(0, len(holds), BATCH):
         started = quorum.clock.now()
-        # For each release: the place of its hold, whether it is late, and its command if that was sent before.
+        # The place of each hold, whether its release is late, and its command if it was sent before.
         going: list[tuple[int, bool, Command | None]] = []
         for place in range(first, min(first + BATCH, len(holds))):
             hold = holds[place]
@@ -270,11 +233,9 @@ def _end_releases(
     started_ns: int,
     errors: dict[int, LockError],
 ) -> list[tuple[int, bool, Command | None]]:
-    """End each release that has a verdict; return the releases to send again because connections broke."""
     hold: Hold
     ballot: Ballot
     broken: list[tuple[int, bool, Command | None]] = []
-    # An index costs less than `zip` in the compiled build.
     for number in range(len(going)):
         ballot = asked[number]
         place, late, sent = going[number]
@@ -288,11 +249,7 @@ def _end_releases(
 
 
 def together(many: list[Steps], errors: dict[int, LockError]) -> Steps:
-    """Run many generators of `quorum` at once; each has its own result.
-
-    Args:
-        errors: receives the errors that they raise, by place in `many`.
-    """
+    """Run many generators at once; put errors into a dict by place in `many`."""
     for first in range(0, len(many), BATCH):
         going = list(range(first, min(first + BATCH, len(many))))
         while going:
@@ -308,7 +265,7 @@ def together(many: list[Steps], errors: dict[int, LockError]) -> Steps:
                     continue
                 if effect is not None:
                     still.append(index)
-                    # A generator continues only after its ballots are sent: its next step may wake waiters.
+                    # A generator continues only once its ballots are sent: its next step may wake waiters.
                     if isinstance(effect, Send):
                         sent += effect.ballots
                     elif isinstance(effect, Ballot):
@@ -322,3 +279,65 @@ def together(many: list[Steps], errors: dict[int, LockError]) -> Steps:
             if until:
                 yield Pause(until)
             going = still
+
+
+def _count_acquires(quorum: Quorum, holds: list[Hold], began_ns: int, at_once: bool) -> None:
+    """Count each acquire of a batch; `at_once` means that it had no time to wait."""
+    for hold in holds:
+        figures = hold.figures_in(quorum)
+        if hold.state == HELD:
+            figures.win(hold.won_ns - began_ns)
+        else:
+            figures.refuse(at_once)
+
+
+def _count_failure(quorum: Quorum, holds: list[Hold], error: BaseException) -> None:
+    for hold in holds:
+        figures = hold.figures_in(quorum)
+        if isinstance(error, QuorumUnavailable):
+            figures.unavailable += 1
+        else:
+            figures.cancelled += 1
+
+
+class CountedSteps:
+    """The steps of a batch. They count each acquire once, even if the batch is interrupted or never begins."""
+
+    __slots__ = ("_began_ns", "_counted", "_holds", "_quorum", "_steps", "_until_ns")
+
+    def __init__(self, steps: Steps, quorum: Quorum, holds: list[Hold], until_ns: int) -> None:
+        self._steps = steps
+        self._quorum = quorum
+        self._holds = holds
+        self._until_ns = until_ns
+        self._began_ns = 0
+        self._counted = False
+
+    def __iter__(self) -> CountedSteps:
+        return self
+
+    def __next__(self) -> Effect:
+        if not self._began_ns:
+            self._began_ns = self._quorum.clock.now()
+        try:
+            return next(self._steps)
+        except StopIteration:
+            self._counted = True
+            _count_acquires(self._quorum, self._holds, self._began_ns, self._until_ns <= self._began_ns)
+            raise
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._counted:
+            self._counted = True
+            _count_failure(self._quorum, self._holds, error)
+
+    def close(self) -> None:
+        self._steps.close()
+        self._fail(GeneratorExit())
+
+    def throw(self, error: BaseException) -> NoReturn:
+        self.close()
+        raise error

@@ -1,7 +1,4 @@
-"""The calls of one client, each made of its steps and of what recovers it. Compiled, too (see `redlatch._c`).
-
-A lock asks this object for a call, and a driver runs it. Both builds have their own, so a lock need not know its build.
-"""
+"""The calls of one client: a lock asks for a call, and a driver runs its steps or recovers it."""
 
 from __future__ import annotations
 
@@ -37,12 +34,8 @@ class Calls(Quorum):
         ticket: object,
         lock: Any = None,
     ) -> Steps:
-        """Claim a hold and try to win its lock. With asyncio the calling task owns it, even if another task runs this.
-
-        Args:
-            timeout: 0 makes one attempt.
-            ticket: identifies the claim, for `abandon`.
-            lock: the lock object whose upkeep begins when it is held, or None.
+        """Claim a hold and try to win its lock, once if the timeout is 0. The calling task owns it, even if another one
+        runs this. When it is held, the upkeep of the lock object begins.
         """
         return acquire(self, hold, ttl_ms, self._give_up_ns(timeout), ticket, lock)
 
@@ -54,11 +47,10 @@ class Calls(Quorum):
         return self.acquire(hold, ttl_ms, timeout, ticket, lock)
 
     def release(self, hold: Hold, ttl_ms: int) -> Steps:
-        """Release a lock and wait for the answer."""
         return release(self, hold, self.wait_ns(ttl_ms))
 
     def release_nowait(self, hold: Hold, released_lock: object) -> Steps:
-        """Release a lock without waiting; the lock is notified if it had been lost before."""
+        """Release without waiting; the lock is notified if it had been lost before."""
         return release_nowait(self, hold, released_lock)
 
     def extend(self, hold: Hold, ttl_ms: int) -> Steps:
@@ -71,36 +63,29 @@ class Calls(Quorum):
         return inquiry.owned(self, hold, self.wait_ns(ttl_ms))
 
     def holder(self, hold: Hold, ttl_ms: int) -> Steps:
-        """Ask the masters which token has the lock."""
         return inquiry.holder(self, hold, self.wait_ns(ttl_ms))
 
     # --- many locks --------------------------------------------------------------------------------
 
     def acquire_many(self, holds: list[Hold], ticket: object, ttl_ms: int) -> Steps:
-        """Try once to win each of many locks."""
         return batch.acquire_many(self, holds, ticket, ttl_ms)
 
     def acquire_all(self, holds: list[Hold], ticket: object, ttl_ms: int, timeout: float | None) -> Steps:
-        """Win all of many locks, or none; the timeout is as for `acquire`."""
         return batch.acquire_all(self, holds, ticket, ttl_ms, self._give_up_ns(timeout))
 
     def release_many(self, holds: list[Hold], ttl_ms: int, errors: dict[int, LockError]) -> Steps:
-        """Release many locks and wait for the answers; errors go into a dict by place."""
         return batch.release_many(self, holds, self.wait_ns(ttl_ms), errors)
 
     def together(self, many: list[Steps], errors: dict[int, LockError]) -> Steps:
-        """Run the steps of many calls at once; errors go into a dict by place."""
         return batch.together(many, errors)
 
     def tickets(self, holds: list[Hold]) -> list[object]:
         return batch.tickets(holds)
 
     def blockers(self, holds: list[Hold], timeout: float) -> Steps:
-        """Ask the masters who has locks that were not won within a timeout."""
         return inquiry.blockers(self, holds, int(timeout * SECOND))
 
     def extend_all(self, wanted: list[tuple[Hold, int, bytes]], errors: dict[int, LockError]) -> Steps:
-        """Extend each hold to its ttl in ms if it has its token; errors go into a dict by place."""
         return batch.together([extend(self, hold, ttl_ms, token) for hold, ttl_ms, token in wanted], errors)
 
     def ask_about_keys(self, terms: list[Any]) -> Steps:
@@ -109,7 +94,6 @@ class Calls(Quorum):
     # --- conditions and latches --------------------------------------------------------------------
 
     def condition(self, hold: Hold, key: bytes, ttl_ms: int) -> CallQueue:
-        """Return the waiters of the condition with this key, for the lock of a hold."""
         return CallQueue(self, hold, key, ttl_ms)
 
     def await_call(self, waiter: Waiter, timeout: float | None) -> Steps:
@@ -123,7 +107,7 @@ class Calls(Quorum):
         return counts.awaiting(self._until_ns(timeout))
 
     def _give_up_ns(self, timeout: float | None) -> int | None:
-        """Return until when to try: None means no limit, 0 once."""
+        """Return until when to try; 0 means once."""
         return None if timeout is None else self.clock.now() + int(timeout * SECOND) if timeout else 0
 
     def _until_ns(self, timeout: float | None) -> int:

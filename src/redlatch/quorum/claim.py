@@ -11,7 +11,7 @@ from ..votes.commands import Command
 # The states of a claim.
 #
 # FREE         No attempt is under way. An acquire may have the claim already (`ticket`).
-# WAITING      An acquire has made no attempt yet, or waits in the queue of this client. Nothing is on the masters.
+# WAITING      Nothing is on the masters.
 # ASKING       An acquire makes attempts, or waits between two of them: the masters may have the key.
 # HELD         The lease counts until its deadline.
 # RELEASING    A release is under way.
@@ -20,12 +20,12 @@ from ..votes.commands import Command
 # UNDOING      An interrupted acquire is being undone. The claim is about to end.
 FREE, WAITING, ASKING, HELD, RELEASING, UNCONFIRMED, HANDED_OFF, UNDOING = range(8)
 
-# Stands in `Claim.entered` for the tickets of several `with` statements. It is no ticket.
+# Stands in `Claim.entered` for several tickets. It is no ticket.
 SEVERAL = "several"
 
-# The states that may follow each state, each with the method that makes the change, and the reason. The methods are
-# those of `Hold`, except `WaitQueues.hand_off`. Only this file writes `state`, with one exception: `hand_off` must not
-# call anything between its check and its last step. The simulations check every change against this table.
+# The states that may follow each state, with the method that makes the change, and the reason. Only this file writes
+# `state`, and `WaitQueues.hand_off`, which must not call anything between its check and its last step. The simulations
+# check every change against this table.
 TRANSITIONS = {
     FREE: {
         FREE: "claim, free: an acquire gets the claim, or its claim ends",
@@ -77,27 +77,20 @@ TRANSITIONS = {
 
 
 class Claim:
-    """The state of one lock object, and the acquire that may use it. The state changes by the table above.
+    """The state of one lock object, and the acquire that may use it.
 
     Rules:
-      * One lock object is one holder. A second acquire is refused while the first one is under way or holds the lock:
-        two holders that share a token would release each other's lock. So each acquire has a ticket. The acquire whose
-        ticket is in `ticket` has the claim.
-      * There is never a call between a check and the step that follows from it. Another thread or an interrupt can
-        only come in at a call.
-      * Each method checks first and writes last, without a call in between. So an interrupt leaves the claim unchanged
-        or completely changed.
+      * One lock object is one holder: two holders that share a token would release each other's lock. So only the
+        acquire whose ticket is in `ticket` has the claim. A second acquire is refused.
+      * Each method checks first and writes last, without a call in between: another thread or an interrupt can only
+        come in at a call. So an interrupt leaves the claim unchanged or completely changed.
 
     The methods with an underscore are for `Hold`.
 
-    Args:
-        name: the name as the user gave it, for messages.
-
     Attributes:
-        state: FREE to UNDOING.
-        ticket: the ticket of the acquire that has the claim, or None. Compare by `is`: those of a thread are equal.
-        entered: the ticket of the claim that the open `with` of the lock object has made. None without an open `with`,
-            SEVERAL with more than one: their claims follow each other, because bodies released the lock.
+        ticket: the ticket of the acquire that has the claim. Compare by `is`: those of a thread are equal.
+        entered: the ticket of the claim that the open `with` of the lock object has made; SEVERAL for more than one,
+            whose claims follow each other, because bodies released the lock.
         others: how many more `with` statements are open.
         awaited: whether a user of the lock object waits on its condition, and acquires again afterwards.
         let_go_ns: when the release began that has no verdict so far. The holder acts no longer than until then.
@@ -120,33 +113,26 @@ class Claim:
         self.unanswered: Any = None
 
     def leave_own(self) -> bool:
-        """End the only open `with` if its claim is still the one of the lock object; return whether it is."""
+        """End the only open `with` if its claim is still that of the lock object; return whether it is."""
         if self.ticket is None or self.ticket is not self.entered:
             return False
         self.entered = None
         return True
 
     def leave(self) -> None:
-        """Record that one of several `with` statements ends, or that one ends whose claim has ended before."""
+        """Record that one of several `with` statements ends, or one whose claim has ended."""
         if self.others:
             self.others -= 1
         else:
             self.entered = None
 
     def follow(self, ticket: object) -> None:
-        """Record that the claim with this ticket was released for a while, and that the present claim continues it."""
+        """Let the open `with` that has this ticket continue with the present claim."""
         if self.entered is ticket:
             self.entered = self.ticket
 
     def _to_claimed(self, ticket: object) -> None:
-        """Give the claim to the acquire that has this ticket.
-
-        Raises:
-            AlreadyHeld: another acquire has the claim, or continues it after a wait on a condition. After an
-                unconfirmed release the claim is free to take.
-        """
         if (self.ticket is None or self.state == UNCONFIRMED) and not self.awaited:
-            # There was no call since the check, so only one of two threads gets the claim.
             self.ticket = ticket
             self.state = FREE
             return
@@ -166,12 +152,7 @@ class Claim:
         self.state = HELD
 
     def _to_releasing(self, now_ns: int) -> bool:
-        """Begin a release now; return whether an earlier release had no verdict.
-
-        Raises:
-            NotOwned: the lock is not held, or another thread is releasing it.
-        """
-        # There is no call between a check and the change, so only one of two threads continues.
+        """Begin a release; return whether an earlier one had no verdict."""
         if self.state == HELD:
             self.let_go_ns = now_ns
             self.state = RELEASING
@@ -182,19 +163,12 @@ class Claim:
         raise NotOwned(f"cannot release {self.name!r}: this lock object does not hold it", name=self.name)
 
     def to_unconfirmed(self, command: Command) -> None:
-        """Record that the release by this command had no verdict. It may be called again."""
         self.unanswered = command
         self.state = UNCONFIRMED
 
     def _to_resent(self, ticket: object, command: Command, now_ns: int) -> bool:
-        """Record that the interrupted release of a claim has no verdict; this command is sent for it now.
-
-        Returns:
-            False if the claim has ended, or the lock is neither held nor being released.
-        """
         if self.ticket is not ticket or self.state not in (HELD, RELEASING, UNCONFIRMED):
             return False
-        # There was no call since the check.
         if self.state == HELD:
             self.let_go_ns = now_ns
         self.unanswered = command
@@ -202,18 +176,13 @@ class Claim:
         return True
 
     def _to_undoing(self, ticket: object) -> bool:
-        """Begin to undo the interrupted acquire of a claim.
-
-        Returns:
-            False if the claim has ended, or another thread releases the lock or has released it.
-        """
         if self.ticket is not ticket or self.state not in (ASKING, HELD, UNCONFIRMED, UNDOING):
             return False
-        # There was no call since the check. From now on no thread can release the lock or hand its lease off.
+        # From now on no thread can release the lock or hand its lease off.
         self.state = UNDOING
         return True
 
     def _to_free(self) -> None:
-        # There is no call between these two steps, and the claim ends last.
+        # The claim ends last.
         self.state = FREE
         self.ticket = None

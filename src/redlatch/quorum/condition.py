@@ -1,20 +1,17 @@
 # cython: annotation_typing=True
-# (A .pxd cannot type the arguments and locals of a generator.)
 """The condition of a lock: waiters that a holder of the lock calls, in any process.
 
 A wake-up without a call is allowed, a call that wakes no waiter is not. The rules that ensure this:
 
-  * A waiter enters on a quorum of masters before it releases the lock, and a call is stored on a quorum. Any two
-    quorums have a master in common.
+  * A waiter enters on a quorum before it releases the lock, and a call is stored on a quorum. Any two quorums have a
+    master in common.
   * Tickets of waiters and numbers of calls come from one sequence: a quorum accepts a number only if it is above all
-    others that it knows. So a call is above the tickets of all waiters that entered before it, and only these may have
-    it. A later waiter cannot take the call of an earlier one.
+    others that it knows. A call goes only to lower tickets, so a later waiter cannot take the call of an earlier one.
   * Each master gives a call to the first of its living waiters, and to the next one if that waiter dies. A master that
-    knows no waiter yet keeps the call for one that enters late. The call of any single master wakes a waiter.
-  * A waiter asks at least once a second. A waiter wakes up without a call when a call may have expired since a quorum
-    last answered it, or when a master may have forgotten calls (`Doubts`).
-  * A call ends only when the waiter that was called has the lock again. If that waiter dies, or gives up, the call goes
-    to another waiter.
+    knows no waiter yet keeps the call. The call of any single master wakes a waiter.
+  * A waiter asks at least once a second. It wakes up without a call when a call may have expired since a quorum last
+    answered it, or when a master may have forgotten calls (`Doubts`).
+  * A call ends only when its waiter has the lock again. If that waiter dies or gives up, the call goes to another one.
 """
 
 from __future__ import annotations
@@ -33,36 +30,26 @@ from .outcome import asking, loss, why_lost
 from .quorum import Quorum
 from .waiting.watches import Watch, new_watch
 
-# For how long the masters keep calls, in milliseconds; at most `max_ttl`, because a master that has forgotten calls is
-# kept out only that long. The other times shrink with it.
+# For how long the masters keep calls; at most `max_ttl`, because a master that has forgotten calls is kept out only
+# that long.
 KEEP_MS = 10_000
 
-# A waiter is dead when it has not asked for this share of KEEP_MS: 2.5 s.
+# A waiter is dead when it has not asked for this part of KEEP_MS.
 ALIVE_SHARE = 4
 
-# A waiter asks again after this time, or after this share of KEEP_MS if that is less.
+# A waiter asks again after this time, or this part of KEEP_MS.
 POLL_NS = SECOND
 POLL_SHARE = 8
 
-# A call must reach a quorum within this share of KEEP_MS, and a quorum must answer a waiter this often. Both together
-# are no longer than the masters keep the call.
+# A call must reach a quorum, and a quorum answer a waiter, within this part of KEEP_MS: together no longer than the
+# masters keep the call.
 HALF = 2
 
-# More calls than this at once are a call of all waiters.
+# More calls than this are a call of all waiters; so are 0.
 MOST_CALLS = 1000
 
 
 class CallQueue:
-    """The waiters of one condition, as one lock object sees them. Each wait has its own `Waiter`.
-
-    Args:
-        key: the key of the condition on the masters.
-
-    Attributes:
-        keep_ms: for how long the masters keep calls.
-        limit_ns: how long a waiter may be without answers of a quorum, and how long a notify may take.
-    """
-
     __slots__ = ("_last", "hold", "keep_ms", "key", "keys", "limit_ns", "quorum", "ttl_ms")
 
     def __init__(self, quorum: Quorum, hold: Hold, key: bytes, ttl_ms: int) -> None:
@@ -79,19 +66,17 @@ class CallQueue:
         return Waiter(self)
 
     def propose(self) -> int:
-        """Return a number above the clock's, and above all that this object has proposed."""
         self._last = max(self._last + MOST_CALLS, self.quorum.fences.now())
         return self._last
 
     def raised(self, ballot: Ballot) -> int:
-        """Return a number that a quorum should accept, by the answers of the masters."""
+        """Return a number that a quorum should accept, by its answers."""
         # A copy: another thread may add an answer meanwhile. A master that has accepted counts as 0.
         known = sorted([max(0, -answer) for answer in list((ballot.answers or {}).values())])
         self._last = max(self._last, known[min(ballot.quorum, len(known)) - 1] if known else 0)
         return self.propose()
 
     def command(self, number: int, script: Script, arguments: list[int], undo: Command | None = None) -> Command:
-        """Return a command of the condition with a number, made now; a quorum must remember it for `keep_ms`."""
         now_ns = self.quorum.clock.now()
         lease = new_lease(b"%d" % number, now_ns, 0)
         words = [b"%d" % argument for argument in [number, *arguments]]
@@ -100,14 +85,6 @@ class CallQueue:
         return command
 
     def notifying(self, count: int) -> Steps:
-        """Call waiters. The caller holds the lock.
-
-        Args:
-            count: how many waiters to call; 0 calls all.
-
-        Raises:
-            QuorumUnavailable: too many masters failed. The call may have reached some masters.
-        """
         yield from asking(self.quorum, self.hold, "notify", self._calling(0 if count > MOST_CALLS else count))
 
     def _calling(self, count: int) -> Steps:
@@ -121,7 +98,7 @@ class CallQueue:
             now = quorum.clock.now()
             self._wake_own(ballot, count)
             if ballot.yes >= ballot.quorum:
-                # Too late, waiters could have missed the call; and a master may have forgotten it already.
+                # Too late, waiters could have missed the call.
                 if now - started <= self.limit_ns and not quorum.doubts.cover(started):
                     return
                 number = self.propose()
@@ -131,7 +108,7 @@ class CallQueue:
                 number = self.raised(ballot)
 
     def _wake_own(self, ballot: Ballot, count: int) -> None:
-        """Have waiters of this client ask: the masters push no change that this client makes itself."""
+        """Have waiters of this client ask: masters push no change that this client makes itself."""
         watches = self.quorum.queues.watches
         if count != 1:
             watches.notify(self.key)
@@ -145,12 +122,7 @@ class CallQueue:
 
 
 class Waiter:
-    """One wait for a call.
-
-    Attributes:
-        entered: whether a command that enters the waiter was made.
-        claim: the ticket of the claim on the lock, which the waiter gives up for the wait.
-    """
+    """One wait for a call; `claim` is the ticket of the claim on the lock, which it gives up for the wait."""
 
     __slots__ = ("_confirmed_ns", "_last", "_number", "_queue", "_since_ns", "_ticket", "_watch", "claim", "entered")
 
@@ -158,9 +130,7 @@ class Waiter:
         self._queue = queue
         self._ticket = 0
         self._since_ns = 0
-        # The time of the last question that a quorum has answered.
         self._confirmed_ns = 0
-        # The number of the call that a master has named, and the last question, after the wait.
         self._number = 0
         self._last: Ballot | None = None
         self._watch: Watch | None = None
@@ -172,12 +142,7 @@ class Waiter:
         return self._queue.key
 
     def entering(self) -> Steps:
-        """Enter on a quorum of masters, while the caller holds the lock.
-
-        Raises:
-            QuorumUnavailable: too many masters failed. The lock is still held.
-            NotOwned, LockLost: the lock was released, or its validity was over, before a quorum had answered.
-        """
+        """Enter on a quorum, and raise NotOwned or LockLost if the caller does not hold the lock then."""
         quorum, hold = self._queue.quorum, self._queue.hold
         self._since_ns = quorum.clock.now()
         self._ticket = self._queue.propose()
@@ -188,7 +153,7 @@ class Waiter:
             if hold.deadline_ns:
                 raise loss(why_lost(quorum, hold, True), hold, now - self._since_ns)
             raise NotOwned(f"cannot wait: {hold.name!r} was released meanwhile", name=hold.name)
-        # The lock object keeps its holder, who acquires again after the wait.
+        # The lock object keeps its holder, which acquires again after the wait.
         hold.awaited = True
 
     def _enter(self) -> Steps:
@@ -205,17 +170,11 @@ class Waiter:
             self._ticket = queue.raised(ballot)
 
     def give_up(self) -> None:
-        """Let others use the lock object. Call this once the acquire after the wait has begun, or is not needed."""
         # Again: an interrupt may have struck the end of `awaiting`.
         self._end_watch()
         self._queue.hold.awaited = False
 
     def awaiting(self, until_ns: int) -> Steps:
-        """Wait until this waiter is called, and answer whether it was. The lock is not held.
-
-        Args:
-            until_ns: when to stop waiting.
-        """
         queue, quorum = self._queue, self._queue.quorum
         pauses = 0
         called = False
@@ -252,10 +211,8 @@ class Waiter:
     def _parting(self, called: bool) -> Ballot:
         queue = self._queue
         if not called:
-            # A call that comes now goes to another waiter.
             return queue.quorum.ballot(self.leaving(0))
-        # The waiter counts as alive until it should have the lock again. These answers come before those of the acquire
-        # that follows.
+        # The waiter counts as alive until it should have the lock again.
         self._last = self._question(max(queue.ttl_ms, queue.keep_ms // ALIVE_SHARE), False)
         return self._last
 
@@ -265,7 +222,7 @@ class Waiter:
         return min(POLL_NS, self._queue.keep_ms * MILLISECOND // POLL_SHARE)
 
     def _called(self, question: Ballot, now_ns: int) -> bool:
-        """Return whether to wake up: the waiter was called, or may have missed a call."""
+        """Return whether the waiter was called, or may have missed a call."""
         quorum, limit_ns = self._queue.quorum, self._queue.limit_ns
         numbers = _numbers(question)
         if numbers:
@@ -278,14 +235,13 @@ class Waiter:
         return False
 
     def _question(self, alive_ms: int, new: bool) -> Ballot:
-        """Return a ballot that asks whether this waiter was called, and lets it live for `alive_ms` from now."""
         queue = self._queue
         arguments = [alive_ms, queue.keep_ms, int(new)]
         command = queue.command(self._ticket, scripts.CALL_WAIT, arguments, self.leaving(0))
         return queue.quorum.ballot(command, command.since_ns + queue.quorum.wait_ns(queue.ttl_ms))
 
     def _new_watch(self) -> Watch:
-        """Watch the key of this waiter for a call; also watch the condition for calls by this client itself."""
+        """Watch the key of this waiter, and the condition for calls by this client itself."""
         queue = self._queue
         key = queue.own_key(self._ticket)
         until_ns = queue.quorum.clock.now() + queue.quorum.wait_ns(queue.ttl_ms)
@@ -303,11 +259,7 @@ class Waiter:
             self._watch = None
 
     def leaving(self, used: int) -> Command:
-        """Return the command by which the waiter leaves.
-
-        Args:
-            used: the number of the call that the waiter has used. Other calls that it has go to other waiters.
-        """
+        """Return the command by which the waiter leaves; calls other than `used` go to other waiters."""
         queue = self._queue
         lease = new_lease(b"%d" % self._ticket, self._since_ns, 0)
         words = [b"%d" % self._ticket, b"%d" % used, b"%d" % queue.keep_ms]

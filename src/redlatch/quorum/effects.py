@@ -1,14 +1,11 @@
 """The effects: the iterators of the algorithm return them, and the driver performs them.
 
-  Ballot           send its command to every master, and wait until it is decided or its time is over
-  Send(ballots)    send their commands to every master; do not wait
-  [Ballot, ...]    wait until each of these ballots, which were sent before, is decided or its time is over
-  QueueEntry       wait until it is called or its time is over
-  Pause(until_ns)  wait
-  Answer(value)    return the value; the last effect of an iterator that answers a question
-
-An iterator does no I/O, and takes the time and random numbers from the `Quorum`. The iterators of an acquire and of a
-release are a `Call`: they also know what recovers them.
+Ballot           send its command to every master, and wait until it is decided or its time is over
+Send(ballots)    send their commands to every master; do not wait
+[Ballot, ...]    wait until each of these ballots, which were sent before, is decided or its time is over
+QueueEntry       wait until it is called or its time is over
+Pause(until_ns)  wait
+Answer(value)    return the value; the last effect of an iterator that answers a question
 """
 
 from __future__ import annotations
@@ -42,12 +39,12 @@ class Answer:
 
 
 class Call:
-    """The steps of one call that a driver must recover if it fails or is interrupted."""
+    """The steps of an acquire or a release, which a driver must recover if they fail or are interrupted."""
 
     __slots__ = ()
 
     def end(self) -> Any:
-        """Return the answer of the call, after its last step. The driver recovers the call if this raises."""
+        """Return the answer, after the last step. The driver recovers the call if this raises."""
         return None
 
     def recover(self, driver: Any, error: BaseException) -> None:
@@ -63,6 +60,6 @@ def _nothing() -> Steps:
     yield from ()
 
 
-# The steps of a call that is over. They end here: two threads that begin a generator at the same time get a ValueError.
+# The steps of a call that is over. They end here: of two threads that begin a generator at once, one gets a ValueError.
 ENDED = _nothing()
 next(ENDED, None)

@@ -1,6 +1,5 @@
 # cython: annotation_typing=True
-# (A .pxd cannot type the arguments and locals of a generator.)
-"""Extend, as a generator that yields effects (see `effects`).
+"""Extend, as a generator of effects.
 
 Source of the algorithm: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 """
@@ -14,7 +13,6 @@ from redlatch.errors import NotOwned
 from ..votes.ballot import Ballot
 from ..votes.units import MILLISECOND
 from .claim import HELD
-from .counting import count_end, figures_of
 from .effects import Effect, Pause, Steps
 from .figures import Figures
 from .hold import WANTED_NS, Hold
@@ -27,14 +25,10 @@ from .repair import Extension
 def extend(quorum: Quorum, hold: Hold, ttl_ms: int, token: bytes | None = None) -> Steps:
     """Let the lock live `ttl_ms` from now. This is not additive, and never brings back a lost lock.
 
-    If a quorum agrees, the key is set again on the masters that lack it (see `repair`).
-
-    If a master may have forgotten the lock meanwhile, a second extension for the rest of the ttl verifies the lock. A
-    hold has one extension at a time, and the next one waits: after two at once, the client could not know which ttl
-    the masters applied last.
+    If a master may have forgotten the lock meanwhile, a second extension for the rest of the ttl verifies it. A hold
+    has one extension at a time: after two at once, the client could not know which ttl the masters applied last.
 
     Args:
-        ttl_ms: the new time to live on the masters.
         token: the token of the lease to extend. Such an extension never shortens the lease: it asks at least for the
             time that is left. None is the lease that is held.
 
@@ -48,7 +42,7 @@ def extend(quorum: Quorum, hold: Hold, ttl_ms: int, token: bytes | None = None) 
     started: int = ballot.command.since_ns
     token = ballot.command.token
     deadline = started + quorum.validity_ns(ttl_ms)
-    figures: Figures = figures_of(quorum, hold)
+    figures: Figures = hold.figures_in(quorum)
     try:
         # An earlier deadline counts at once, regardless of the answers: the masters never shorten the key's life.
         hold.shorten(token, deadline)
@@ -63,9 +57,9 @@ def extend(quorum: Quorum, hold: Hold, ttl_ms: int, token: bytes | None = None) 
                 hold.shorten(token, min(limit, ended))
                 why = why_lost(quorum, hold, ended >= limit)
                 hold.lost_because = token, why
-                count_end(quorum, hold, ended, why)
+                hold.count_end(quorum, ended, why)
                 raise lost_before(quorum, hold, ballot, why, ended - started)
-            # This extension took longer than it waits for answers, and another one has begun.
+            # It took longer than it waits for answers, and another one has begun.
             overtaken = hold.extending is not ballot
             if won:
                 hold.prolong(token, started, 0 if overtaken else deadline)
@@ -82,19 +76,18 @@ def extend(quorum: Quorum, hold: Hold, ttl_ms: int, token: bytes | None = None) 
     # One of the votes may be from a master that has forgotten the lock since.
     if quorum.doubts.cover(started) and not overtaken and hold.lease.token is token:
         left_ms: int = (ttl_ms * MILLISECOND - (quorum.clock.now() - started)) // MILLISECOND
-        # This raises LockLost if no time is left.
         yield from extend(quorum, hold, left_ms, token)
 
 
 def _next_extension(
     quorum: Quorum, hold: Hold, ttl_ms: int, token: bytes | None
 ) -> Generator[Effect, None, tuple[Ballot, int]]:
-    """Wait until no other extension of the hold is under way; then begin one. Return its ballot and its ttl."""
+    """Begin an extension when no other one of the hold is under way; return its ballot and its ttl."""
     try:
         while True:
             lease: Lease = hold.lease
             started = quorum.clock.now()
-            # The holder may have moved the deadline since the caller chose the ttl. The remaining time is rounded up.
+            # The deadline may have moved since the caller chose the ttl. The remaining time is rounded up.
             wanted_ms = ttl_ms if token is None else max(ttl_ms, quorum.ttl_ms_for(lease.deadline_ns - started) + 1)
             ballot = _extension(quorum, hold, wanted_ms, token, started, lease)
             if ballot is not None:
@@ -108,16 +101,13 @@ def _next_extension(
 def _extension(
     quorum: Quorum, hold: Hold, ttl_ms: int, token: bytes | None, started: int, lease: Lease
 ) -> Ballot | None:
-    """Begin an extension: store its ballot in the hold and return it.
-
-    Return None while another one is under way, and if one has replaced the lease that the ttl was chosen for.
-    """
+    """Begin an extension; None while another one is under way, or if one has replaced the lease meanwhile."""
     if hold.state != HELD or (token is not None and hold.lease.token is not token):
         raise NotOwned(f"cannot extend {hold.name!r}: this lock object does not hold it", name=hold.name)
     # The keys may still live on some masters. An extension must not let them live longer.
     if started >= hold.lease.deadline_ns:
         why = why_lost(quorum, hold, True)
-        count_end(quorum, hold, started, why)
+        hold.count_end(quorum, started, why)
         raise loss(why, hold)
     until = min(hold.lease.deadline_ns, started + min(quorum.validity_ns(ttl_ms), quorum.wait_ns(ttl_ms)))
     ballot = quorum.ballot(Extension(quorum, hold, ttl_ms, started), until)
@@ -130,7 +120,7 @@ def _extension(
     # There was no call since the check of `other`, so only one of two threads continues.
     hold.extending = ballot
     # A release changes the state first and reads `extending` afterwards (`hand_off`). This thread sets `extending`
-    # first and checks the state afterwards. So at least one of the two threads sees the other.
+    # first and checks the state afterwards. So at least one of the two sees the other.
     if hold.state != HELD:
         hold.extending = None
         raise NotOwned(f"cannot extend {hold.name!r}: it was released meanwhile", name=hold.name)

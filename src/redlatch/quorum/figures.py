@@ -7,18 +7,15 @@ from __future__ import annotations
 
 from redlatch.stats import LockStats
 
+from ..votes.ballot import Ballot
 from ..votes.units import Durations
 
-# With more groups than this, the locks of all further ones count as those of OTHERS: a program that gives the names of
-# its locks as groups must not fill the memory.
+# The locks of all further groups count as those of OTHERS: group names must not fill the memory.
 MOST_GROUPS, OTHERS = 100, "(others)"
 
 
 class Figures:
-    """The figures of one group of locks.
-
-    Attributes: as for `redlatch.stats.LockStats`. The last three count durations.
-    """
+    """The figures of one group of locks (see `redlatch.stats.LockStats`)."""
 
     __slots__ = (
         "acquire_time",
@@ -55,6 +52,10 @@ class Figures:
         else:
             self.timed_out = self.timed_out + 1
 
+    def count_split(self, ballot: Ballot) -> None:
+        if ballot.yes > 0 and ballot.no > 0:
+            self.split_votes = self.split_votes + 1
+
     def renew(self, left_ns: int) -> None:
         """Count an extension that came when this much of the validity was left."""
         self.renewals = self.renewals + 1
@@ -84,11 +85,7 @@ class Figures:
 
 
 class Groups:
-    """The figures of all groups of locks of one client.
-
-    Attributes:
-        by_name: the figures of each group; those of locks without a group are of "".
-    """
+    """The figures of all groups of locks of one client; locks without a group are in ""."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, Figures] = {"": Figures()}
@@ -97,7 +94,6 @@ class Groups:
         return next((name for name, its in list(self.by_name.items()) if its is figures), "")
 
     def named(self, name: str) -> Figures:
-        """Return the figures of a group; they begin with its first lock."""
         figures = self.by_name.get(name)
         if figures is None:
             if len(self.by_name) > MOST_GROUPS:

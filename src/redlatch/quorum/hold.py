@@ -18,7 +18,6 @@ from .lease import NO_LEASE, Lease, new_lease
 if TYPE_CHECKING:
     from .quorum import Quorum
 
-# An extension that waits for another one checks again within this time, even in a busy process.
 WANTED_NS = 100 * MILLISECOND
 
 # Earlier than the loss of any connection, so that a release with this time is sent on every new connection.
@@ -28,26 +27,17 @@ _BEFORE_ALL_NS = -1
 class Hold(Claim):
     """One holder's claim on one name, and the lease that it has or asks for.
 
-    The rules of `Claim` apply here, too. Another thread may replace the lease at any time. So a change of the lease
-    compares and replaces (`_replace`), and names the token of the lease that it changes.
+    Another thread may replace the lease at any time. So a change of the lease compares and replaces (`_replace`), and
+    names the token of the lease that it changes.
 
-    Args:
-        name: the name as the user gave it, for messages.
-        key: the key on the masters.
-        kind: the kind of the lock.
-
-    Attributes, besides those of `Claim`:
-        lease: the lease that the last attempt asked for. It is stored before the first byte with its token leaves, so
-            that an interrupted attempt can be undone at any point (`undoing`). It counts only in the state HELD.
-        elapsed_ns: how long the last won acquire or extension took.
-        extending: the ballot of the extension that is under way, or None.
+    Attributes:
+        lease: what the last attempt asked for, stored before the first byte with its token leaves, so that an
+            interrupted attempt can be undone at any point. It counts only in the state HELD.
         wanted_ns: if an extension waits for another one, the time before which it checks again; otherwise 0.
         token_exposed: whether the token was given to a user, who may release the lock with it from anywhere.
         lacking: when an extension began, and a bit mask of the masters that had no key then (see `repair`).
         lost_ns: leases that were asked for until this time are lost, because the key was deleted.
-        lost_because: the token of the lease that was last found lost, and its loss; or None (see `outcome.why_lost`).
-        figures: the figures of its group; None if it has no group.
-        won_ns: when this holder got the lease; 0 once the end of the lease was counted.
+        lost_because: the token of the lease that was last found lost, and its loss.
     """
 
     __slots__ = (
@@ -90,11 +80,9 @@ class Hold(Claim):
 
     @property
     def deadline_ns(self) -> int:
-        """The end of the lease in nanoseconds since boot; 0 if nothing was granted."""
         return self.lease.deadline_ns if HELD <= self.state < UNDOING else 0
 
     def claim(self, ticket: object) -> None:
-        """Give the claim to the acquire that has this ticket; raise AlreadyHeld if another acquire has it."""
         self._to_claimed(ticket)
         self.kind.end(self)
 
@@ -104,12 +92,6 @@ class Hold(Claim):
         self._to_asking()
 
     def attempt(self, quorum: Quorum, ttl_ms: int, started_ns: int, deadline_ns: int, until_ns: int) -> Ballot:
-        """Begin an attempt: store its lease, before the first byte with its token leaves, and return its ballot.
-
-        Args:
-            deadline_ns: until when the holder may act if the attempt wins.
-            until_ns: when to stop waiting for votes.
-        """
         kind = self.kind
         lease = kind.lease(quorum, self.key, started_ns, deadline_ns)
         self.ask(lease)
@@ -118,11 +100,9 @@ class Hold(Claim):
         return quorum.ballot(command, until_ns)
 
     def undoing_attempt(self) -> Command:
-        """Return the command that undoes the last attempt of an acquire."""
         return self.kind.undoing(self.key, self.lease, True)
 
     def releasing(self) -> Command:
-        """Return the command that releases the lock; call it only for a kind that is released."""
         return self.kind.releasing(self.key, self.lease)  # type: ignore[return-value]
 
     def extending_to(self, ttl_ms: int, now_ns: int) -> Command:
@@ -132,14 +112,12 @@ class Hold(Claim):
         return command
 
     def keep(self, elapsed_ns: int) -> None:
-        """Hold the lease that was asked for until its deadline; the attempt took `elapsed_ns`."""
         self._hold(elapsed_ns)
-        # Another thread may have deleted the key since `granted` checked. Before HELD, `lose` changes only `lost_ns`.
+        # The key may have been deleted since `granted` checked. Before HELD, `lose` changes only `lost_ns`.
         if self.lost_ns >= self.lease.since_ns:
             self.shorten(self.lease.token, self.lost_ns)
 
     def borrow(self, token: bytes) -> None:
-        """Hold a lock that another holder has acquired with this token; its start and its end are unknown."""
         self.ask(new_lease(token, _BEFORE_ALL_NS, UNBOUNDED))
         self._hold(0)
 
@@ -149,15 +127,12 @@ class Hold(Claim):
         self._to_held()
 
     def _replace(self, old: Lease, new: Lease) -> bool:
-        """Replace a lease; return False if another thread has replaced it meanwhile."""
         if self.lease is not old:
             return False
-        # There was no call since the check.
         self.lease = new
         return True
 
     def shorten(self, token: bytes, deadline_ns: int) -> None:
-        """End the lease with this token at a deadline, unless it ends earlier."""
         lease = self.lease
         while lease.token is token and deadline_ns < lease.deadline_ns:
             if self._replace(lease, lease.until(deadline_ns)):
@@ -165,13 +140,7 @@ class Hold(Claim):
             lease = self.lease
 
     def prolong(self, token: bytes, asked_ns: int, deadline_ns: int) -> None:
-        """Apply an extension of the lease with this token, unless the lock was lost meanwhile.
-
-        Args:
-            token: the token of the lease that was extended.
-            asked_ns: when the extension began.
-            deadline_ns: the new deadline; 0 keeps the old one, because a later extension has begun.
-        """
+        """Apply an extension that began at `asked_ns`; 0 keeps the deadline, because a later one has begun."""
         lease = self.lease
         while lease.token is token and self.lost_ns < asked_ns:
             if self._replace(lease, lease.extended(deadline_ns or lease.deadline_ns, asked_ns)):
@@ -181,8 +150,7 @@ class Hold(Claim):
     def may_hand_off_to(self, other: Hold) -> bool:
         """Return whether the lease may be handed off to another hold.
 
-        A lease keeps its token. So it must not be handed off after the token was exposed: a user could then release the
-        lock of the next holder. If the next holder needs a number, one must be left.
+        It keeps its token: with an exposed token, a user could release the lock of the next holder.
         """
         if self.token_exposed or not self.kind.hand_off_group or self.kind.hand_off_group != other.kind.hand_off_group:
             return False
@@ -196,16 +164,15 @@ class Hold(Claim):
             self.shorten(self.lease.token, now_ns)
 
     def holds_since(self, since_ns: int) -> bool:
-        """Return whether the hold still has the lease of the attempt that began at `since_ns`, and no newer one."""
         return self.state == HELD and self.lease.since_ns == since_ns
 
     def lose_what_it_holds_since(self, since_ns: int, now_ns: int) -> None:
-        """Record that the key of the attempt that began at `since_ns` was deleted; a newer lease stays as it is."""
+        """End the lease of the attempt that began then, because its key was deleted; keep a newer one."""
         while self.holds_since(since_ns):
             lease = self.lease
             shorter = lease.until(min(lease.deadline_ns, now_ns))
             if self.state == HELD and lease.since_ns == since_ns and self.lease is lease:
-                # There is no call between the check and the end.
+                # No call may come between the check and the end.
                 self.lost_ns = now_ns
                 self.lease = shorter
                 return
@@ -213,7 +180,6 @@ class Hold(Claim):
     def take_lease(self, lease: Lease, giver: Hold) -> None:
         self.lease = lease
         self.token_exposed = False
-        # It counts as won when the waiter has kept it.
         self.won_ns = 0
         self.elapsed_ns = giver.elapsed_ns
         self.extending = None
@@ -223,20 +189,13 @@ class Hold(Claim):
             self.shorten(lease.token, lost_ns)
 
     def give_back(self) -> Command:
-        """Return the command that releases a lease which the hold cannot use; call `to_waiting` once it was sent.
-
-        The state ASKING makes `undoing` release the lease after an interrupt.
+        """Return the command that releases a lease which the hold cannot use. In the state ASKING, `undoing` releases
+        it after an interrupt.
         """
         self._to_asking()
         return self.releasing()
 
     def refresh(self, ballot: Ballot | None, deadline_ns: int) -> None:
-        """Store an extension for which no caller waits. Its result counts as soon as `apply_refresh` is called.
-
-        Args:
-            ballot: the ballot of the extension; None forgets the last one.
-            deadline_ns: the deadline that the extension asks for.
-        """
         while True:
             lease = self.lease
             if lease.refresh is ballot or self._replace(lease, lease.refreshing(ballot, deadline_ns)):
@@ -247,61 +206,43 @@ class Hold(Claim):
         return now_ns < self.wanted_ns or (ballot is not None and now_ns < ballot.until_ns)
 
     def apply_refresh(self, now_ns: int) -> None:
-        """Apply the result of the extension that `refresh` has stored, if there is one (see `Lease.refreshed`)."""
         while True:
             lease = self.lease
             if lease.refresh is None or not lease.refresh.decided or self._replace(lease, lease.refreshed(now_ns)):
                 return
 
     def busy(self, now_ns: int) -> bool:
-        """Return whether other holds of this client should wait for this one: it waits, asks, holds or releases.
+        """Return whether other holds of this client should wait for this one.
 
-        A held lock whose token was exposed is not busy: a user may release it elsewhere, and only the masters know.
+        Not if its token was exposed: a user may release it elsewhere, and only the masters know.
         """
         return (self.held(now_ns) and not self.token_exposed) or self.state in (WAITING, ASKING, RELEASING)
 
     def free(self) -> None:
-        """Make the hold FREE, and end its claim last. If this is interrupted, it may be repeated."""
         self.kind.end(self)
         self._to_free()
 
     def undoing(self, ticket: object) -> Command | None:
-        """Begin to undo an interrupted acquire. If this is interrupted, it may be repeated.
-
-        Returns:
-            The command that undoes the acquire. None if nothing must be undone, or another thread releases the lock
-            already.
-        """
+        """Return the command that undoes an interrupted acquire; None if another thread releases the lock already."""
         if self.state in (FREE, WAITING, HANDED_OFF) or (self.state == ASKING and not self.kind.undoes):
             return None
         command = self.undoing_attempt()
-        # Another thread may have released the lock before, or during `undoing_attempt`.
+        # Another thread may have released the lock meanwhile.
         return command if self._to_undoing(ticket) else None
 
     def end_undoing(self, ticket: object) -> None:
-        """End the claim of an interrupted acquire, unless another thread is releasing the lock: that thread ends it."""
+        """End the claim of an interrupted acquire, unless another thread is releasing the lock and will end it."""
         if self.ticket is ticket and self.state not in (RELEASING, HANDED_OFF):
             self.free()
 
     def begin_release(self, now_ns: int) -> tuple[bool, bool]:
-        """Begin a release.
-
-        Returns:
-            Whether the validity was over when the release began; and whether it was sent before, as `unanswered`.
-
-        Raises:
-            NotOwned: the lock is not held, or another thread is releasing it.
-        """
+        """Begin a release; return whether the validity was over by then, and whether it was sent before."""
         self.apply_refresh(now_ns)
         resent = self._to_releasing(now_ns)
         return self.let_go_ns >= self.lease.deadline_ns, resent
 
     def resend_release(self, ticket: object, now_ns: int) -> Command | None:
-        """Mark an interrupted release as unconfirmed; return the command to send again, or None.
-
-        Args:
-            ticket: the ticket of the acquire whose lock was being released. If its claim has ended, nothing happens.
-        """
+        """Mark an interrupted release as unconfirmed; return the command to send again, or None."""
         if self.ticket is not ticket:
             return None
         if self.state == HANDED_OFF:
@@ -309,17 +250,30 @@ class Hold(Claim):
         if self.state not in (HELD, RELEASING, UNCONFIRMED):
             return None
         command = self.releasing()
-        # No caller waits for the answers, so each "no" to a later copy may be the work of this one.
+        # No caller waits for the answers: a "no" to a later copy may be the work of this one.
         command.tried = -1
-        # During `releasing` another thread may have claimed the hold, or handed its lease off.
+        # Meanwhile another thread may have claimed the hold, or handed its lease off.
         return command if self._to_resent(ticket, command, now_ns) else None
+
+    def figures_in(self, quorum: Quorum) -> Figures:
+        return quorum.figures if self.figures is None else self.figures
+
+    def count_end(self, quorum: Quorum, ended_ns: int, lost: Loss | None = None) -> None:
+        """Count the end of the lease, once, and its loss, before another acquire can claim the hold."""
+        # No call comes between the two lines: if two threads find a loss at the same time, one of them counts it.
+        won_ns = self.won_ns
+        self.won_ns = 0
+        if won_ns:
+            figures = self.figures_in(quorum)
+            figures.hold_time.count(ended_ns - won_ns)
+            if lost:
+                figures.lose(lost.kind.value)
 
     def held(self, now_ns: int) -> bool:
         return self.state == HELD and now_ns < self.lease.deadline_ns
 
 
 def hold_on(prefix: bytes, name: str | bytes, kind: Kind) -> Hold:
-    """Return a hold on a name (see `key_of`). One call costs less than those of `key_of` and of the constructor."""
     hold: Hold = Hold.__new__(Hold)
     hold._open(name, key_of(prefix, name), kind)
     return hold

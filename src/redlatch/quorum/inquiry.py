@@ -1,5 +1,4 @@
 # cython: annotation_typing=True
-# (A .pxd cannot type the arguments and locals of a generator.)
 """The questions `locked`, `owned`, `holder` and `blockers`, as generators."""
 
 from __future__ import annotations
@@ -21,22 +20,20 @@ from .hold import Hold
 from .outcome import asking
 from .quorum import Quorum
 
-# An acquire that has not won asks who has the lock. It waits for the answers for a tenth of its timeout, within these.
+# An acquire that has not won waits for the answers for a tenth of its timeout, within these bounds.
 LEAST_NS, MOST_NS = 10 * MILLISECOND, 100 * MILLISECOND
 
-# The number of questions about keys that are under way at once, as in `batch`.
 BATCH = 1024
 
 
 def locked(quorum: Quorum, hold: Hold, wait_ns: int) -> Steps:
-    """Answer whether the lock is held: a quorum of masters says so (see `Kind.locked`)."""
     question = hold.kind.locked(hold.key)
     ballot: Ballot = yield from _inquiry(quorum, hold, question, wait_ns)
     yield Answer(ballot.yes >= ballot.quorum)
 
 
 def owned(quorum: Quorum, hold: Hold, wait_ns: int) -> Steps:
-    """Answer whether this holder has the lock: its deadline has not passed, and a quorum of masters has its token."""
+    """Answer whether this holder has the lock: its deadline has not passed, and a quorum has its token."""
     mine = hold.held(quorum.clock.now())
     if mine:
         token = hold.lease.token
@@ -50,9 +47,6 @@ def holder(quorum: Quorum, hold: Hold, wait_ns: int) -> Steps:
     """Answer which token a quorum of masters has: (token, milliseconds, fence counter), or None.
 
     The milliseconds count until too few masters have the token; they are -1 if its keys have no ttl.
-
-    Raises:
-        ConfigurationError: the lock may have several holders.
     """
     question = hold.kind.holder(hold.key)
     if question is None:
@@ -65,14 +59,9 @@ def holder(quorum: Quorum, hold: Hold, wait_ns: int) -> Steps:
 
 
 def blockers(quorum: Quorum, holds: list[Hold], timeout_ns: int) -> Steps:
-    """Answer who keeps these locks from being acquired: a list of pairs of a hold and a `Holder`, as far as known.
+    """Answer who keeps these locks from being acquired: pairs of a hold and a `Holder`, as far as known.
 
-    If other holds of this client have some of them, no master is asked. Too few answers are no error: the caller has
-    another one to raise.
-
-    Args:
-        holds: the locks; of more than `BATCH`, the first ones count.
-        timeout_ns: the timeout of the acquire that has not won.
+    No master is asked about locks of this client. Too few answers are no error: the caller has another one to raise.
     """
     hold: Hold
     known = local_holders(quorum, holds)
@@ -98,11 +87,6 @@ def blockers(quorum: Quorum, holds: list[Hold], timeout_ns: int) -> Steps:
 
 
 def name_holder(quorum: Quorum, hold: Hold, error: LockBusy, until_ns: int) -> Steps:
-    """Name in the error of a full queue who has the lock: another hold of this client, or a holder elsewhere.
-
-    Args:
-        until_ns: the end of the timeout of the acquire.
-    """
     for effect in blockers(quorum, [hold], until_ns - quorum.clock.now()):
         if not isinstance(effect, Answer):
             yield effect
@@ -114,7 +98,6 @@ def name_holder(quorum: Quorum, hold: Hold, error: LockBusy, until_ns: int) -> S
 
 
 def local_holders(quorum: Quorum, holds: list[Hold]) -> list[tuple[Hold, Holder]]:
-    """Return those of these locks that other lock objects of this client hold, each with its holder."""
     known = [(hold, _local_holder(quorum, hold)) for hold in holds]
     return [(hold, found) for hold, found in known if found is not None]
 
@@ -134,7 +117,6 @@ def _local_holder(quorum: Quorum, hold: Hold) -> Holder | None:
 
 
 def holder_of(quorum: Quorum, hold: Hold, found: tuple[bytes, int, int]) -> Holder:
-    """Return the holder of the lock of a hold from an answer of `holder`."""
     token, left_ms, counter = found
     owner, since = owner_of(token)
     return Holder(
@@ -146,11 +128,6 @@ def holder_of(quorum: Quorum, hold: Hold, found: tuple[bytes, int, int]) -> Hold
 
 
 def ask_about_keys(quorum: Quorum, terms: list[Any]) -> Steps:
-    """Ask whether the keys of held locks still have the tokens of their leases (see `key_watch`).
-
-    Args:
-        terms: the upkeep of each lease.
-    """
     for first in range(0, len(terms), BATCH):
         asked = [question(quorum, term) for term in terms[first : first + BATCH]]
         yield Send(asked)
@@ -158,12 +135,11 @@ def ask_about_keys(quorum: Quorum, terms: list[Any]) -> Steps:
 
 
 def _is_split(ballot: Ballot, quorum: int) -> bool:
-    """Return whether the masters that have answered have different tokens, or some have none. Others may decide."""
+    # The masters that have answered disagree; others may decide.
     return _of_quorum(ballot, quorum) is None and ballot.yes > 0 and ballot.missing() > 0
 
 
 def _of_quorum(ballot: Ballot, quorum: int) -> tuple[bytes, int, int] | None:
-    """Return the token that a quorum of masters has, as `holder` answers it."""
     by_token: dict[bytes, list[tuple[int, int]]] = {}
     # A copy: another thread may add an answer meanwhile.
     for answer in dict(ballot.answers or {}).values():
@@ -172,7 +148,6 @@ def _of_quorum(ballot: Ballot, quorum: int) -> tuple[bytes, int, int] | None:
             by_token.setdefault(token, []).append((left_ms, counter))
     for token, masters in by_token.items():
         if len(masters) >= quorum:
-            # A key without a ttl outlives all others.
             lefts = sorted([left for left, _ in masters if left >= 0], reverse=True)
             without = len(masters) - len(lefts)
             left_ms = -1 if without >= quorum else lefts[quorum - without - 1]
@@ -181,7 +156,6 @@ def _of_quorum(ballot: Ballot, quorum: int) -> tuple[bytes, int, int] | None:
 
 
 def _inquiry(quorum: Quorum, hold: Hold, command: Command, wait_ns: int) -> Generator[Effect, None, Ballot]:
-    """Ask the masters, and ask again if connections broke; return the ballot that has the answer."""
     ballot: Ballot = yield from asking(quorum, hold, "query", _ask(quorum, command, quorum.clock.now() + wait_ns))
     return ballot
 

@@ -1,11 +1,11 @@
 """The watch on the keys of held locks: the masters push a change of a key, and the holder asks whether the key is gone.
 
 Only locks whose user wants to hear of a loss are watched (`Upkeep.asked`). A question asks every master whether the key
-still has the lease's token, and has the master push the next change of the key. The answers decide, never a push:
-another client may only have touched the key. The lock is lost if no quorum of masters can have the token.
+still has the lease's token, and has the master push its next change. The answers decide, never a push: another client
+may only have touched the key. The lock is lost if no quorum can have the token.
 
-A server stops tracking a key as soon as any client changes the key, and pushes nothing for changes on our own
-connection. So a question follows each extension, each push that may mean a loss, and each new connection.
+A server stops tracking a key as soon as any client changes it, and pushes nothing for changes on our own connection. So
+a question follows each extension, each push that may mean a loss, and each new connection.
 """
 
 from __future__ import annotations
@@ -22,37 +22,30 @@ from redlatch.votes.ballot import Ballot
 from redlatch.votes.commands import TRACKED
 from redlatch.votes.units import MILLISECOND, SECOND, UNBOUNDED
 
-# The first question about a lock comes after this time, so a lock that is released sooner costs no question.
+# A lock that is released before this time costs no question.
 FIRST_NS = 50 * MILLISECOND
 
-# After a push that meant no loss, the next one is answered after this time. The time doubles with each such push, up to
-# a twelfth of the ttl. So changes of the key in quick succession cause at most four questions for each renewal. New
-# connections count as such pushes, because a master whose connection breaks all the time must not burden the others.
+# The pause after a push that meant no loss. It doubles with each such push, up to a twelfth of the ttl: at most four
+# questions for each renewal. New connections count as such pushes, because a master whose connection breaks all the
+# time must not burden the others.
 PAUSE_NS = 50 * MILLISECOND
 PAUSES_IN_TTL = 12
 
-# A question without a verdict is repeated after this time, or after the longest pause if that is longer.
+# A question without a verdict is repeated after at least this time.
 AGAIN_NS = SECOND
 
-# Keys without a live lease are removed when there are more keys than this, plus two for each that has one.
 SLACK = 64
 
 
 class KeyWatch:
     """The watch on the key of one lease.
 
-    The thread that attends changes it, with two exceptions: `change` runs in the thread that drives the sockets, and
-    `ask` in the one that puts the question.
-
-    Args:
-        ttl_ms: the time to live of the lock.
-        due_ns: when the first question is due.
+    The thread that attends changes it, except that `change` runs in the thread that drives the sockets, and `ask` in
+    the one that puts the question.
 
     Attributes:
         alarmed: whether pushes may mean that the lock is lost, and nothing has followed from that yet.
-        asking: whether a question is under way.
-        ballot: the last question; None before the first one, and while the next one is about to be sent.
-        due_ns: when the next question is due; UNBOUNDED if none is.
+        ballot: the last question; None while the next one is about to be sent.
         pushed: the masters that have pushed a change since the last question began, as a bit mask.
     """
 
@@ -65,13 +58,10 @@ class KeyWatch:
         self.pushed = 0
         self._longest_ns = max(PAUSE_NS, ttl_ms * MILLISECOND // PAUSES_IN_TTL)
         self._pause_ns = PAUSE_NS
-        # No question is due before this time.
         self._rest_ns = 0
-        # True if a push or a new connection has caused the next question.
         self._by_push = False
 
     def ask_by(self, due_ns: int) -> None:
-        """Have a question asked at this time at the latest, but not in a pause."""
         self.due_ns = min(self.due_ns, max(due_ns, self._rest_ns))
 
     def ask_now(self) -> None:
@@ -79,20 +69,18 @@ class KeyWatch:
         self._rest_ns = self.due_ns = 0
 
     def look_ns(self) -> int:
-        """Return when to look again; not before the end of a question under way, which plans the next look."""
         return UNBOUNDED if self.asking else self.due_ns
 
     def is_due(self, now_ns: int) -> bool:
-        """Return whether to ask now. If the question never begins, after an interrupt, it is due again later."""
+        """Return whether to ask now. After an interrupt, the question is due again later."""
         if self.asking or self.due_ns > now_ns:
             return False
         self.due_ns = now_ns + AGAIN_NS
         return True
 
     def begin(self, now_ns: int) -> None:
-        """Record that a question begins, which `ask` sends."""
         self.asking = True
-        # Until it is sent: the answers to the last one say nothing about this one, which may never be sent.
+        # The answers to the last question say nothing about this one, which may never be sent.
         self.ballot = None
         self.due_ns = UNBOUNDED
         if self._by_push:
@@ -103,24 +91,21 @@ class KeyWatch:
             self._pause_ns = max(PAUSE_NS, self._pause_ns // 2)
 
     def ask(self, ballot: Ballot) -> Ballot:
-        """Take the ballot of the question that is about to be sent, and return it."""
-        # Pushes from now on count. A change before the answer may cost one question more.
+        # First, so that pushes from now on count.
         self.pushed = 0
         self.ballot = ballot
         return ballot
 
     def change(self, index: int) -> bool:
-        """Record a push of a master; return whether fewer than a quorum may have the key now."""
         self.pushed |= 1 << index
         return not self.asking and self.short()
 
     def short(self) -> bool:
-        """Return whether fewer than a quorum of masters have answered that they have the key, and have not pushed."""
+        """Return whether fewer than a quorum are known to have the key and have not pushed."""
         ballot = self.ballot
         return ballot is not None and ballot.yes - self.pushed.bit_count() < ballot.quorum
 
     def conclude(self, now_ns: int) -> bool:
-        """Record the answers to the question under way, and plan the next one. Return whether the lock is lost."""
         self.asking = False
         ballot = self.ballot
         if ballot is None or ballot.yes < ballot.quorum:
@@ -131,7 +116,6 @@ class KeyWatch:
         return False
 
     def alarm(self, now_ns: int) -> None:
-        """Ask because of pushes or a new connection: at once, or after the pause that follows the last one."""
         self.alarmed = False
         self._by_push = True
         self.ask_by(now_ns)
@@ -140,14 +124,8 @@ class KeyWatch:
 class KeyWatches:
     """The watched keys of one client.
 
-    `changed` and `connected` are called by the thread that drives the sockets, `conclude` by any thread, and all
-    other methods by the thread that attends.
-
-    Args:
-        watches: the watches of the client's waiters, which pass on what the masters push as soon as a key is watched.
-
-    Attributes:
-        possible: whether the masters can push changes of held keys.
+    `changed` and `connected` are called by the thread that drives the sockets, `conclude` and `watching` by any thread,
+    all others by the thread that attends.
     """
 
     def __init__(self, watches: Any) -> None:
@@ -159,15 +137,13 @@ class KeyWatches:
         self._connections: list[Any] = []
         self._reconnected = False
         self._due: list[Any] = []
-        # The number of keys at which those without a live lease are removed.
         self._most = SLACK
-        # A lease that was cared for at the last check, or None.
         self._witness: Any = None
 
     # --- what the masters push ---------------------------------------------------------------------
 
     def changed(self, index: int, key: bytes | None) -> bool:
-        """Record that master `index` has pushed a change of a key, or of all keys; return whether to attend at once."""
+        """Record a push of a key or of all keys; return whether to attend at once."""
         for watched in [key] if key is not None else list(self._by_key):
             for term in self._by_key.get(watched, ()):
                 if term.cared_for() and term.watch.change(index) and not term.watch.alarmed:
@@ -176,7 +152,7 @@ class KeyWatches:
         return bool(self._alarmed)
 
     def connected(self, connections: list[Any]) -> bool:
-        """Record the present connections: a master tracks no key on a new one. Return whether to attend at once."""
+        """Record the connections; a master tracks no key on a new one. Return whether to attend at once."""
         new = [connection for connection in connections if connection not in self._connections]
         self._connections = connections
         self._reconnected = self._reconnected or bool(new)
@@ -191,12 +167,11 @@ class KeyWatches:
     # --- the watched leases ------------------------------------------------------------------------
 
     def begin(self, term: Any, now_ns: int) -> None:
-        """Begin to watch the key of a lease, unless the key changes with other holders, too."""
         hold = term.hold
+        # None if the key changes with other holders, too.
         key: bytes | None = hold.kind.watched(hold.key) if self.possible else None
         if key is None:
             return
-        # From now on pushes come to `changed`.
         self._watches.held = self
         if len(self._by_key) > self._most:
             for other, terms in list(self._by_key.items()):
@@ -209,10 +184,10 @@ class KeyWatches:
         self._by_key[key] = (*[other for other in self._by_key.get(key, ()) if other.cared_for()], term)
 
     def watching(self) -> bool:
-        """Return whether any key is watched. Any thread may call this.
+        """Return whether any key is watched.
 
-        It is asked after each event of a socket. So it looks at all leases only when the one that it found last ends.
-        The newest come first, because they usually live longest.
+        This runs after each event of a socket. So it looks at all leases only when the one that it found last ends, the
+        newest first, because they usually live longest.
         """
         witness = self._witness
         if witness is None or not witness.cared_for():
@@ -221,7 +196,6 @@ class KeyWatches:
         return witness is not None
 
     def plan(self, term: Any, now_ns: int) -> None:
-        """Ask about the key of a lease with the next questions if that is due."""
         if term.watch is not None and term.watch.is_due(now_ns) and not self._watches.polls:
             self._due.append(term)
 
@@ -230,11 +204,9 @@ class KeyWatches:
         return due
 
     def conclude(self, asked: list[Any]) -> None:
-        """Take the answers to questions; the attending thread processes them when it looks next."""
         self._ended.append(asked)
 
     def take_news(self, now_ns: int) -> list[Any]:
-        """Process what other threads have left; return the leases whose times have changed."""
         news: list[Any] = []
         while self._ended:
             for term in self._ended[0]:
@@ -259,11 +231,8 @@ class KeyWatches:
 def beyond_proof(quorum: Quorum, hold: Hold, causes: Collection[tuple[str, BaseException]]) -> bool:
     """Return whether a lease in doubt can never be verified before its deadline.
 
-    That is so if masters without which no quorum is possible are kept out until after the deadline, and the votes of
-    one of them are in doubt. It is kept out because it has forgotten locks, so the doubt stays.
-
-    Args:
-        causes: the error of each master that failed when the lease was to be verified, with its name.
+    That is so if masters without which there is no quorum are kept out until then, and the vote of one of them is in
+    doubt: it is kept out because it has forgotten locks, so the doubt stays.
     """
     deadline_ns = hold.deadline_ns
     out = {name for name, why in causes if isinstance(why, MasterQuarantined) and why.until_ns >= deadline_ns}

@@ -1,11 +1,10 @@
 # cython: annotation_typing=True
-# (A .pxd cannot type the arguments and locals of a generator.)
 """The latch: it opens when enough counts have come, from any process, and stays open.
 
-Each count is a random number, and each master keeps a set of counts. A set only grows. So the order does not matter,
+Each count is a random number, and each master keeps a set of counts, which only grows. So the order does not matter,
 and a count that is sent or copied twice counts once. A call that counts has its number on a quorum, so the sets of any
 quorum together have all counts. If these sets differ for longer than a moment, the next call copies the missing counts
-to all masters. So a master that has forgotten its set gets it back while others wait.
+to all masters. So a master that has forgotten its set gets it back.
 
 The latch is open as soon as one master has enough counts. Before a waiter returns, a quorum knows that it is open.
 """
@@ -28,10 +27,8 @@ from .outcome import asking
 from .quorum import Quorum
 from .waiting.watches import Watch, new_watch
 
-# A waiter asks again after this time, or after a quarter of the ttl if that is less.
 POLL_NS = SECOND
 
-# The number of questions that are under way at once.
 PART = 256
 
 # Counts are numbers below this one: Lua adds two of them exactly.
@@ -42,13 +39,8 @@ class Counts:
     """One use of a latch: a count, a wait, or a question.
 
     Args:
-        hold: a hold that is never claimed; it has the name and the key.
-        count: how many counts open the latch.
-        ttl_ms: for how long the masters keep the latch after its last use, in milliseconds.
-
-    Attributes:
-        left: how many counts are missing, by the last answers.
-        mine: the count that this use adds; 0 if it adds none.
+        hold: never claimed; it has the name and the key.
+        ttl_ms: for how long the masters keep the latch after its last use.
     """
 
     __slots__ = (
@@ -68,20 +60,16 @@ class Counts:
         self._quorum = quorum
         self._hold = hold
         self._keys = [hold.key, hold.key + b"\0open"]
+        # `left` is how many are missing, by the last answers; `mine` is the count that this use adds, or 0.
         self._count = self.left = count
         self._ttl_ms = ttl_ms
         self._since_ns = 0
         self._watch: Watch | None = None
-        # The last ballot on counts, with the answers that came after its result.
         self._last: Ballot | None = None
         self.mine = 0
 
     def counting(self) -> Steps:
-        """Add one count.
-
-        Raises:
-            QuorumUnavailable: too many masters failed. The caller sends `undoing`.
-        """
+        """Add one count. The caller sends `undoing` if this raises."""
         self._since_ns = self._quorum.clock.now()
         self.mine = scripts.OPEN + 1 + int(self._quorum.random() * (COUNTS - 8))
         yield from self._agree("count_down")
@@ -91,11 +79,7 @@ class Counts:
         return Scripted(self._hold.key, lease, scripts.LATCH_UNDO, self._keys, [b"%d" % self.mine], NOTHING, True)
 
     def asking(self) -> Steps:
-        """Ask how many counts are missing, and keep the answer in `left`. This does not prolong the latch's life.
-
-        Raises:
-            QuorumUnavailable: too many masters failed.
-        """
+        """Ask how many counts are missing. This does not prolong the latch's life."""
         ballot: Ballot = yield from self._vote("remaining", scripts.LATCH_LOOK, [])
         answers = _answers(ballot)
         if not self._settled(answers):
@@ -103,14 +87,6 @@ class Counts:
             self.left = max(0, self._count - max(len(counts), *[_size(answer) for answer in answers]))
 
     def awaiting(self, until_ns: int) -> Steps:
-        """Wait until the latch is open, and answer whether it is.
-
-        Args:
-            until_ns: when to stop waiting.
-
-        Raises:
-            QuorumUnavailable: too many masters failed.
-        """
         quorum = self._quorum
         pauses = 0
         try:
@@ -135,18 +111,17 @@ class Counts:
         yield Answer(not self.left)
 
     def _agree(self, what: str) -> Generator[Effect, None, None]:
-        """Add the count of this use, if there is one, and make the masters agree on all counts."""
+        """Add the count of this use, if any, and make the masters agree on all counts."""
         quorum = self._quorum
         counts = [self.mine] if self.mine else []
-        # A ballot ends with a quorum, and a master that has forgotten may be slower each time. The answers that came
-        # after the last result show it.
+        # A master that has forgotten may be slower than a quorum each time: its answer came after the last result.
         differ = self._last is not None and len(set(_answers(self._last))) > 1
         for last in (False, True):
             ballot: Ballot = yield from self._vote(what, scripts.LATCH_ADD, [self._ttl_ms, self._count, *counts])
             answers = _answers(ballot)
             if self._settled(answers) and not (differ and self.left):
                 break
-            # Most sets that differ are those of counts that are on their way.
+            # Most differences are counts on their way.
             if not last:
                 yield Pause(quorum.clock.now() + quorum.retry.pause_ns(1, quorum.random()))
         else:
@@ -159,11 +134,10 @@ class Counts:
         if scripts.OPEN in answers:
             if answers.count(scripts.OPEN) < quorum.majority:
                 yield from self._vote(what, scripts.LATCH_OPEN, [self._ttl_ms])
-            # The masters push no change that this client makes itself.
+            # Masters push no change that this client makes itself.
             self._quorum.queues.watches.notify(self._keys[1])
 
     def _settled(self, answers: list[int]) -> bool:
-        """Record how many counts are missing if the answers say so; return whether they do."""
         if scripts.OPEN in answers:
             self.left = 0
         elif min(answers) == max(answers):
@@ -173,7 +147,6 @@ class Counts:
         return True
 
     def _vote(self, what: str, script: Script, numbers: list[int]) -> Generator[Effect, None, Ballot]:
-        """Call a script on every master, and again if connections broke; return the ballot that a quorum answered."""
         ballot: Ballot = yield from asking(self._quorum, self._hold, what, self._call(script, numbers))
         return ballot
 
@@ -195,7 +168,7 @@ class Counts:
         return quorum.ballot(command, now + quorum.wait_ns(self._ttl_ms))
 
     def _fetch(self, answers: list[int]) -> Generator[Effect, None, set[int]]:
-        """Return the counts that a quorum of masters has together; none if no quorum has answered all questions."""
+        """Return the counts that a quorum has together; only our own if it did not answer all questions."""
         counts: set[int] = {self.mine} if self.mine else set()
         most = max([_size(answer) for answer in answers])
         for first in range(1, most + 1, PART):
@@ -210,7 +183,6 @@ class Counts:
         return counts
 
     def _new_watch(self) -> Watch:
-        """Watch the key that appears when the latch opens."""
         quorum, key = self._quorum, self._keys[1]
         watch = new_watch(quorum, Called(key), quorum.clock.now() + quorum.wait_ns(self._ttl_ms))
         self._watch = watch
@@ -231,5 +203,4 @@ def _answers(ballot: Ballot) -> list[int]:
 
 
 def _size(answer: int) -> int:
-    """Return the number of counts in an answer of a latch that is not open."""
     return (answer - 2) // scripts.DIGESTS if answer != scripts.OPEN else 0

@@ -9,12 +9,10 @@ class Lease:
     """A token and its validity; `new_lease` makes one (see `new_ballot`). Methods that change a lease return a new one.
 
     Attributes:
-        token: the value of the key on the masters.
         since_ns: when the attempt that asked for the lease began, before its first byte left.
         asked_ns: when the masters were last asked for the present validity.
         deadline_ns: until when the holder may act.
-        fence, fence_end: the number of the holder, and the last number for later holders; 0 if there is none.
-        hand_offs: how many times the lease was handed from one waiter of this client to the next.
+        fence, fence_end: the number of the holder, and the last number for later holders.
         refresh: an extension for which no caller waits, or None. Its result counts once `Hold.apply_refresh` is called.
         refresh_ns: the deadline that the refresh asks for.
     """
@@ -81,10 +79,7 @@ class Lease:
         return lease
 
     def refreshed(self, now_ns: int) -> Lease:
-        """Return the lease with the result of its refresh.
-
-        The refresh counts if a quorum has said yes and the old deadline has not passed. A refusal ends the lease now.
-        """
+        """Apply the refresh: it counts if a quorum said yes before the old deadline. A refusal ends the lease now."""
         deadline_ns = self.deadline_ns
         if self.refresh is not None:
             if self.refresh.yes >= self.refresh.quorum and now_ns < deadline_ns:
@@ -103,5 +98,4 @@ def new_lease(token: bytes, since_ns: int, deadline_ns: int) -> Lease:
     return lease
 
 
-# The lease of a hold that never had one.
 NO_LEASE = new_lease(b"", 0, 0)

@@ -1,6 +1,5 @@
-"""The rules that turn votes into a lock, a release or an error.
+"""The rules that turn votes into a lock, a release or an error, for every kind of lock and for batches.
 
-The rules are the same for every kind of lock and for batches.
 Source of the algorithm: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 """
 
@@ -16,7 +15,6 @@ from redlatch.loss import FORGOTTEN, IN_DOUBT, RAN_OUT, RELEASED, Loss
 
 from ..votes.ballot import Ballot
 from ..votes.units import SECOND
-from .counting import count_end
 from .effects import Effect
 from .hold import Hold
 from .lease import Lease
@@ -25,14 +23,11 @@ from .quorum import Quorum
 
 
 def granted(quorum: Quorum, hold: Hold, won: bool, deadline_ns: int, now_ns: int) -> bool:
-    """Return whether an attempt has won the lock.
+    """Return whether an attempt has won: a quorum said yes before the deadline, and no vote is in doubt.
 
-    A quorum of yes votes is not enough. The validity must not be over. No vote may be in doubt, because a master may
-    have forgotten the lock since it voted. And the key must not have been deleted since the attempt began.
+    A master may have forgotten the lock since it voted, and a user may have deleted the key meanwhile.
 
     Args:
-        won: whether a quorum voted yes.
-        deadline_ns: when the validity of the attempt ends.
         now_ns: the clock, read after the last vote that counts for `won`. A vote that comes later must not count.
     """
     if not won or now_ns >= deadline_ns or quorum.doubts.cover(hold.lease.since_ns):
@@ -41,13 +36,9 @@ def granted(quorum: Quorum, hold: Hold, won: bool, deadline_ns: int, now_ns: int
 
 
 def is_final(ballot: Ballot, failures: int) -> bool:
-    """Return whether to give up after a ballot without a verdict.
+    """Return whether to give up after this many ballots in a row without a verdict.
 
-    The client at once renews connections that broke during the first ballot, so a second ballot may succeed. A second
-    failure in a row is final. A ballot whose time is over is final, too.
-
-    Args:
-        failures: how many ballots in a row, including this one, had no verdict.
+    Connections that broke are renewed at once, so a second ballot may succeed. A ballot whose time is over is final.
     """
     return failures > 1 or not ballot.decided
 
@@ -55,13 +46,7 @@ def is_final(ballot: Ballot, failures: int) -> bool:
 def asking(quorum: Quorum, hold: Hold, what: str, steps: Generator[Effect, None, Any]) -> Generator[Effect, None, Any]:
     """Perform steps that ask the masters, and ask once more if connections broke; return their result.
 
-    Args:
-        hold: has the name, for the error.
-        what: the name of the call, for the error.
-        steps: they may go on after each ballot without a verdict. They get no further if that ballot was final.
-
-    Raises:
-        QuorumUnavailable: a ballot without a verdict was final (`is_final`), and the steps have not ended.
+    The steps may go on after each ballot without a verdict, unless it was final.
     """
     began = asked = quorum.clock.now()
     last: Ballot | None = None
@@ -82,13 +67,13 @@ def asking(quorum: Quorum, hold: Hold, what: str, steps: Generator[Effect, None,
 
 
 def broke(ballot: Ballot) -> bool:
-    """Return True if a ballot was decided while a connection was broken: a new connection may bring the vote."""
+    """Return whether a connection broke under the ballot: a new one may bring the vote."""
     causes = (ballot.causes or {}).values()
     return ballot.decided and any([isinstance(cause, (ConnectionResetError, BrokenPipeError)) for cause in causes])
 
 
 def may_heal(ballot: Ballot) -> bool:
-    """Return True if waiting may bring a quorum; waiting does not help against missing rights or wrong passwords."""
+    """Return whether waiting may bring a quorum: not against missing rights or wrong passwords."""
     causes = (ballot.causes or {}).values()
     refusals = [cause for cause in causes if isinstance(cause, (AuthenticationError, NoPermissionError))]
     return ballot.size - len(refusals) >= ballot.quorum
@@ -96,11 +81,6 @@ def may_heal(ballot: Ballot) -> bool:
 
 def end_release(quorum: Quorum, hold: Hold, ballot: Ballot, late: bool, resent: bool, started_ns: int) -> bool:
     """End a release according to its votes; return False if its command must be sent again.
-
-    Args:
-        late: whether the validity was over when the release began.
-        resent: whether the command was sent before.
-        started_ns: when the release began.
 
     Raises:
         LockLost: the lock was lost before the release.
@@ -111,7 +91,7 @@ def end_release(quorum: Quorum, hold: Hold, ballot: Ballot, late: bool, resent: 
         if lost and not late and resent:
             lost = not proves_nothing(quorum.doubts, ballot, hold.lease, quorum.clock.now())
         why = why_lost(quorum, hold, late) if lost else None
-        count_end(quorum, hold, started_ns, why)
+        hold.count_end(quorum, started_ns, why)
         hold.free()
         if why is not None:
             raise lost_before(quorum, hold, ballot, why, quorum.clock.now() - started_ns)
@@ -129,15 +109,9 @@ def end_release(quorum: Quorum, hold: Hold, ballot: Ballot, late: bool, resent: 
 def refusers(doubts: Doubts, ballot: Ballot, lease: Lease, now_ns: int) -> int:
     """Return a bit mask of the masters whose "no" to a release means that they had forgotten the lease before it.
 
-    A master that has obeyed one copy of a release says "no" to the next one. So a "no" may be an echo if the master may
-    have obeyed an earlier copy, and if its memory is the one that was asked then. And when the lease is over, a master
-    with that memory says "no" because the key has expired. A master that has said "yes" to an earlier copy had the key,
-    regardless of its answer now. For example, after a fail-over a new connection begins with a copy for which no caller
-    waits.
-
-    Args:
-        lease: the lease that the holder had.
-        now_ns: the time after the last vote.
+    A "no" may be an echo if the master may have obeyed an earlier copy of the release, and still has that memory. When
+    the lease is over, such a master says "no" because the key has expired. A master that said "yes" to an earlier copy
+    had the key: after a fail-over, a new connection begins with a copy for which no caller waits.
     """
     kept = sum([1 << index for index in range(ballot.size) if doubts.kept(index, lease.asked_ns)])
     refused = ballot.refusers & ~ballot.command.obeyed
@@ -145,12 +119,11 @@ def refusers(doubts: Doubts, ballot: Ballot, lease: Lease, now_ns: int) -> int:
 
 
 def proves_nothing(doubts: Doubts, ballot: Ballot, lease: Lease, now_ns: int) -> bool:
-    """Return whether no quorum has said that it had forgotten the lease before this release."""
+    """Return whether no quorum had forgotten the lease before this release."""
     return refusers(doubts, ballot, lease, now_ns).bit_count() <= ballot.size - ballot.quorum
 
 
 def lost_before(quorum: Quorum, hold: Hold, ballot: Ballot, why: Loss, elapsed_ns: int) -> LockLost:
-    """Return the error for an extension or a release of a lock that was lost for this reason (`why_lost`)."""
     return loss(why, hold, elapsed_ns, _causes(quorum, ballot, elapsed_ns))
 
 
@@ -158,11 +131,10 @@ def why_lost(quorum: Quorum, hold: Hold, over: bool, upkeep: Any = None, now_ns:
     """Return why the lease of a hold is lost. This is the only place that decides it.
 
     Args:
-        over: whether its validity is over. If it is not, the masters have said that they do not have the key.
-        upkeep, now_ns: the upkeep of the lock, which may know why the validity ran out, and the time; or None.
+        over: whether its validity is over. If not, the masters have said that they do not have the key.
+        upkeep: may know why the validity ran out.
     """
     known = _known_loss(hold)
-    # The renewal may know why the validity ran out.
     if known is not None and known is not RAN_OUT:
         return known
     if was_released(quorum, hold):
@@ -174,7 +146,6 @@ def why_lost(quorum: Quorum, hold: Hold, over: bool, upkeep: Any = None, now_ns:
 
 
 def _known_loss(hold: Hold) -> Loss | None:
-    """Return the loss of the lease that the renewal or an extension has found; None if none has."""
     if hold.lost_because is None:
         return None
     token, why = hold.lost_because
@@ -182,7 +153,6 @@ def _known_loss(hold: Hold) -> Loss | None:
 
 
 def why_invalid(quorum: Quorum, hold: Hold, upkeep: Any) -> Loss:
-    """Return why a holder may not rely on its lease: it is lost, or in doubt."""
     why = why_lost(quorum, hold, True, upkeep, quorum.clock.now())
     if _known_loss(hold) is not None or quorum.released_ns or not quorum.doubts.cover(hold.lease.asked_ns):
         return why
@@ -192,17 +162,10 @@ def why_invalid(quorum: Quorum, hold: Hold, upkeep: Any) -> Loss:
 def no_quorum(
     what: str, quorum: Quorum, hold: Hold, ballot: Ballot, waited_ns: int, elapsed_ns: int = 0
 ) -> QuorumUnavailable:
-    """Return the error for a ballot without a verdict.
-
-    Args:
-        what: the name of the call, for the message.
-        waited_ns: how long the caller waited for the ballot.
-        elapsed_ns: how long the whole call took, if that is longer.
-    """
     silent = 0
     if not ballot.decided:
         named = [index for index in ballot.silent if ballot.causes is None or index not in ballot.causes]
-        # A ballot that was held was sent to no master, so masters without a vote are not all silent.
+        # A ballot that was held was sent to no master.
         silent = len(named) or ballot.size - ballot.yes - ballot.no - ballot.failed
     parts = [f"{ballot.failed} failed"] if ballot.failed else []
     parts += [f"{silent} did not answer within {waited_ns / SECOND:.3f} s"] if silent else []
@@ -217,7 +180,6 @@ def no_quorum(
 
 
 def repeated(error: QuorumUnavailable, elapsed_ns: int) -> QuorumUnavailable:
-    """Return a copy of the error for an acquire that took this long."""
     return QuorumUnavailable(
         error.args[0],
         name=error.name,
@@ -228,7 +190,6 @@ def repeated(error: QuorumUnavailable, elapsed_ns: int) -> QuorumUnavailable:
 
 
 def _retry_after(quorum: Quorum, causes: dict[str, BaseException]) -> float:
-    """Return the seconds after which a quorum may vote, if all goes well (see `Retryable.retry_after`)."""
     now_ns = quorum.clock.now()
     waits = [0.0] * max(0, quorum.size - len(causes))
     for cause in causes.values():
@@ -238,7 +199,7 @@ def _retry_after(quorum: Quorum, causes: dict[str, BaseException]) -> float:
 
 
 def was_released(quorum: Quorum, hold: Hold) -> bool:
-    """Return whether the closed client has ended the lease of a hold before it ran out."""
+    """Return whether the closed client ended the lease before it ran out."""
     return 0 < quorum.released_ns <= hold.lease.deadline_ns
 
 
@@ -248,7 +209,6 @@ def loss(why: Loss, hold: Hold, elapsed_ns: int = 0, causes: dict[str, BaseExcep
 
 
 def _causes(quorum: Quorum, ballot: Ballot, waited_ns: int) -> dict[str, BaseException]:
-    """Return the error of each master that failed or was silent, by the address of the master."""
     causes = dict(ballot.causes or {})
     for index in ballot.silent:
         causes.setdefault(index, TimeoutError(f"no answer within {waited_ns / SECOND:.3f} s"))

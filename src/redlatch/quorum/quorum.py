@@ -1,7 +1,4 @@
-"""The quorum of one client: its settings, its sources of time, tokens and numbers, its doubts, queues and figures.
-
-Times are integers of nanoseconds since boot (`wire.engine.net.now_ns`).
-"""
+"""The quorum of one client: what all its locks share. Times are integers of nanoseconds since boot."""
 
 from __future__ import annotations
 
@@ -10,36 +7,65 @@ from typing import Any
 
 from ..votes.ballot import Ballot, new_ballot
 from ..votes.commands import Command
+from ..votes.payloads import joined
 from ..votes.units import MILLISECOND, SECOND, UNBOUNDED, Clock, drift_ns, quorum_of
 from .figures import Groups
 from .policy import Doubts, Fences, Handoff, Retry
-from .tokens import Tokens
 from .waiting.queues import WaitQueues
 
 
+class Tokens:
+    """A stock of tokens. Each attempt takes a new one, so no token is used twice.
+
+    Args:
+        draw: returns more tokens.
+        label: returns the label of the tokens of the next second (see `votes.label`), if they have one.
+    """
+
+    def __init__(self, draw: Callable[[], list[bytes]], label: Callable[[], bytes] | None = None) -> None:
+        self._draw = draw
+        self._stock: list[bytes] = []
+        self._client_token = b""
+        self._label_of_now = label
+        self._label = b""
+        self._label_until_ns = 0
+
+    def take(self, now_ns: int) -> bytes:
+        if self._label_of_now is None:
+            return self.take_plain()
+        if now_ns >= self._label_until_ns:
+            self._label = self._label_of_now()
+            self._label_until_ns = now_ns + SECOND
+        return joined(self.take_plain(), self._label)
+
+    def take_plain(self) -> bytes:
+        while True:
+            try:
+                return self._stock.pop()
+            except IndexError:
+                self._stock.extend(self._draw())
+
+    def client_token(self) -> bytes:
+        """Return the token that names this client in queues on the masters."""
+        if not self._client_token:
+            self._client_token = self.take_plain()
+        return self._client_token
+
+
 class Quorum:
-    """The settings that all locks of one client share, and their sources of time, tokens and random numbers.
+    """The settings of a client, its sources of time, tokens and random numbers, its doubts, queues and figures.
 
     Args:
         masters: the addresses of the masters, for messages.
-        options: the options of the client (`redlatch.options`).
-        clock: the clock of all deadlines.
-        random: a float in [0, 1).
-        tokens: where the token of every attempt comes from.
-        fences: where the numbers of fenced locks come from.
+        options: the options of the client (`redlatch.options`), which describe the attributes of the same names.
+        random: returns a float in [0, 1).
         trust_local_holder: if True, a single attempt fails locally while another lock of this client holds the name.
 
     Attributes:
-        doubts: the leases that are in doubt.
-        queues: the waiters of this client, by key.
         moving_ns: until when failed attempts wait for a handover to end; 0 if there is none.
-        released_ns: when the client ended all its leases, because it was closed; 0 if it has not.
-        groups: the figures of all groups of locks.
-        figures: the figures of locks without a group.
+        released_ns: when the client was closed and ended all its leases; 0 if it was not.
         size, majority: how many masters there are, and how many must agree.
-        order: the indexes of the masters in an order that does not depend on that of the list.
-        tenure_ns, tenure_count: the bounds of `handoff`.
-        drift_factor, attempt_ns, retry, max_waiters, refuse_late, max_ttl_ms, patience_ns: as in the options.
+        order: the indexes of the masters in an order that is the same for every order of the list.
     """
 
     __slots__ = (
@@ -104,49 +130,37 @@ class Quorum:
         self.figures = self.groups.named("")
 
     def use(self, masters: tuple[str, ...]) -> None:
-        """Use these masters from now on. Before a handover ends, no ballot on the new ones is made."""
+        """Use these masters from now on; no ballot on them is made before the handover ends."""
         self.masters = masters
         self.size = len(masters)
         self.majority = quorum_of(self.size)
         self.order = tuple(sorted(range(self.size), key=masters.__getitem__))
 
     def ballot(self, command: Command, until_ns: int = 0) -> Ballot:
-        """Return a ballot of all masters on a command; `until_ns` is 0 if no caller waits for it."""
+        """Return a ballot of all masters; `until_ns` is 0 if no caller waits for it."""
         return new_ballot(command, self.size, self.majority, until_ns)
 
     def validity_ns(self, ttl_ms: int) -> int:
-        """Return the validity that a ttl gives, counted from before the first byte was sent: ttl - drift."""
-        # The number is written out: in the compiled build a name would not be a C integer.
+        """Return the ttl minus the drift: the validity, counted from before the first byte was sent."""
+        # Written out: in the compiled build a name would not be a C integer.
         return ttl_ms * 1_000_000 - drift_ns(ttl_ms, self.drift_factor)
 
     def ttl_ms_for(self, validity_ns: int) -> int:
-        """Return the ttl that gives this validity, in whole milliseconds and rounded down; 0 if there is none."""
         return max(0, int((validity_ns + 2_000_000) / (1 - self.drift_factor)) // 1_000_000)
 
     def wait_ns(self, ttl_ms: int) -> int:
-        """Return how long one round of commands waits for answers; the Redis page wants it small against the ttl.
-
-        By default it is at most 1 s, so that a long ttl does not make callers wait long for silent masters.
-        """
+        """Return how long one round waits for answers: short against the ttl (Redis page), by default at most 1 s."""
         if self.attempt_ns is not None:
             return self.attempt_ns
-        # The numbers are written out, as in `validity_ns`.
         return min(1_000_000_000, max(100_000_000, ttl_ms * 1_000_000 // 20))
 
     def wait_within(self, ttl_ms: int, left_ns: int) -> int:
-        """Return how long an attempt waits for answers if `left_ns` of its caller's timeout are left.
-
-        It waits for at least 100 ms (or `wait_ns`, if that is less), so that a caller with a short timeout gets
-        one real attempt.
-        """
+        """Return how long an attempt waits. With a short timeout, it is still one real attempt of up to 100 ms."""
         return min(self.wait_ns(ttl_ms), max(100_000_000, left_ns))
 
     def lone_ns(self, wait_ns: int, round_ns: int) -> int:
-        """Return how long an attempt waits for the master that it asks first; then it asks all masters.
-
-        Args:
-            wait_ns: how long a whole attempt waits for answers.
-            round_ns: the duration of the last attempt that asked all masters at once and was not won.
+        """Return how long an attempt waits for the master that it asks first; `round_ns` is of the last lost attempt on
+        all.
         """
         if self.attempt_ns is not None:
             return wait_ns // 10

@@ -1,7 +1,6 @@
 """Recover calls that failed or were interrupted: an acquire leaves no key behind, and a release is sent again.
 
-Each function may be repeated if an interrupt ends it. `driver` sends commands and wakes callers; it is the only thing
-that these functions need of the side that does I/O.
+Each function may be repeated if an interrupt ends it. `driver` sends commands and wakes callers.
 """
 
 from __future__ import annotations
@@ -19,21 +18,16 @@ from .quorum import Quorum
 
 
 def abandon(quorum: Quorum, driver: Any, hold: Hold, ticket: object) -> None:
-    """Leave nothing behind an acquire that was interrupted or that failed.
-
-    Args:
-        ticket: of the acquire. If it has no claim (any more), nothing happens.
-    """
+    """Leave nothing behind an acquire that was interrupted or that failed, if its ticket still has the claim."""
     if hold.ticket is ticket:
         try:
-            # A release behind whatever was sent.
             undo = hold.undoing(ticket)
             if undo is not None:
                 driver.send([undo])
         finally:
             # Others may wait behind this hold.
             leave_queue(quorum, driver, hold)
-        # Last: until then all of this can be done once more.
+        # Last: until then all of this can be repeated.
         hold.end_undoing(ticket)
 
 
@@ -41,7 +35,6 @@ def resend_release(quorum: Quorum, driver: Any, hold: Hold, ticket: object, erro
     """Have a release go on without its caller if it was interrupted.
 
     Args:
-        ticket: of the claim that is released. The lock object may have been acquired again since then.
         error: what ended the release. After a `LockError` nothing is left to do, unless the client can no longer be
             used, and the release has ended in the middle.
 
@@ -50,8 +43,8 @@ def resend_release(quorum: Quorum, driver: Any, hold: Hold, ticket: object, erro
     """
     if quorum.released_ns and isinstance(error, ClientClosed) and hold.state == HELD and hold.ticket is ticket:
         gone = loss(why_lost(quorum, hold, True), hold)
-        # All leases have ended, but `close` may not have come to this one, and finds no hold that is free.
-        # The lease ends before its release leaves (see `quorum.repair`).
+        # `close` may not have come to this lease, and finds no hold that is free. The lease ends before its release
+        # leaves (see `repair`).
         hold.lose(quorum.clock.now())
         driver.send([hold.releasing()])
         hold.free()
@@ -69,17 +62,12 @@ def resend_release(quorum: Quorum, driver: Any, hold: Hold, ticket: object, erro
 
 
 def leave_queue(quorum: Quorum, driver: Any, hold: Hold) -> None:
-    """Leave the queue, and wake the next waiter."""
     quorum.queues.leave(hold, quorum.clock.now(), False)
     driver.wake_called()
 
 
 def leave_condition(quorum: Quorum, driver: Any, waiter: Waiter, used: int) -> None:
-    """Have a waiter leave its condition, without waiting.
-
-    Args:
-        used: the number of the call that the waiter has used; 0 passes all of its calls on to other waiters.
-    """
+    """Have a waiter leave its condition without waiting; all calls but `used` go to other waiters."""
     waiter.give_up()
     if waiter.entered:
         try:
@@ -92,6 +80,5 @@ def leave_condition(quorum: Quorum, driver: Any, waiter: Waiter, used: int) -> N
 
 
 def take_back(driver: Any, counts: Counts) -> None:
-    """Take back the count of a call that failed or was interrupted."""
     if counts.mine:
         driver.send([counts.undoing()])

@@ -1,14 +1,12 @@
-"""Release, as an iterator or a generator of effects (see `effects`).
+"""Release, as an iterator or a generator of effects.
 
 Usually no other waiter in this process exists, and one ballot without a generator is enough (see `acquire`).
-Source of the algorithm: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 """
 
 from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from .counting import count_end, figures_of
 from .effects import ENDED, Call, Send, Steps
 from .hold import Hold
 from .outcome import end_release, loss, why_lost
@@ -21,9 +19,6 @@ def release(quorum: Quorum, hold: Hold, wait_ns: int) -> Steps:
 
     A release that was interrupted or that failed may be called again. The command reaches every master that may have
     the key, even if the connection must be made again.
-
-    Args:
-        wait_ns: how long to wait for answers.
 
     Raises:
         NotOwned: the lock is not held, or another thread is releasing it.
@@ -59,7 +54,6 @@ class Releasing(Call):
         self._released_lock: Any = None
         self._started_ns = 0
         self._late = self._resent = False
-        # The ballot that is under way, and the generator that has taken over, if any.
         self._ballot: Any = None
         self._rest: Any = None
 
@@ -79,7 +73,7 @@ class Releasing(Call):
         return next(self._rest)
 
     def _begun(self) -> bool:
-        """Begin the release; return whether its ballot is all that it needs. A lease that is passed on needs none."""
+        """Begin the release; return whether one ballot is all that it needs."""
         quorum, hold = self._quorum, self._hold
         if not self._waits:
             self._rest = self._send_only()
@@ -98,18 +92,16 @@ class Releasing(Call):
         self._late, self._resent = self._hold.begin_release(self._started_ns)
 
     def _handed_off(self) -> bool:
-        """Hand the lease off to a waiter of this client; return whether one took it."""
         quorum, hold = self._quorum, self._hold
         if self._late or self._resent or not self._quorum.queues.hand_off(quorum, hold, self._started_ns):
             return False
-        figures = figures_of(quorum, hold)
+        figures = hold.figures_in(quorum)
         figures.hand_offs = figures.hand_offs + 1
-        count_end(quorum, hold, self._started_ns)
+        hold.count_end(quorum, self._started_ns)
         hold.free()
         return True
 
     def _ended(self) -> bool:
-        """Leave the queue after the votes; return False if the release must be sent again."""
         self._quorum.queues.leave(self._hold, self._started_ns, False)
         return self._judge()
 
@@ -120,7 +112,7 @@ class Releasing(Call):
 
     def _go_on(self) -> Steps:
         """Send the release until it has a verdict; waiters of this client may come meanwhile."""
-        # The same command again: it says where it may have been obeyed. And after an interrupt in another thread, the
+        # The same command again: it knows where it may have been obeyed, and after an interrupt in another thread the
         # hold may have a new lease.
         if self._ballot is not None:
             command = self._ballot.command
@@ -128,7 +120,7 @@ class Releasing(Call):
             command = self._hold.unanswered if self._resent else self._hold.releasing()
         while True:
             self._ballot = self._quorum.ballot(command, self._started_ns + self._wait_ns)
-            # The release is sent before `leave` calls the next waiter. So the commands of that waiter follow it.
+            # Sent before `leave` calls the next waiter, whose commands must follow.
             if self._quorum.queues.by_key:
                 yield Send([self._ballot])
                 self._quorum.queues.leave(self._hold, self._started_ns, not self._late)
@@ -152,7 +144,7 @@ class Releasing(Call):
         yield Send([self._ballot])
         self._quorum.queues.leave(self._hold, self._started_ns, not self._late)
         why = why_lost(self._quorum, self._hold, True) if self._late else None
-        count_end(self._quorum, self._hold, self._started_ns, why)
+        self._hold.count_end(self._quorum, self._started_ns, why)
         self._hold.free()
         if why is not None:
             raise loss(why, self._hold, self._quorum.clock.now() - self._started_ns)
@@ -170,10 +162,7 @@ class Releasing(Call):
 
 
 def release_nowait(quorum: Quorum, hold: Hold, released_lock: object) -> Steps:
-    """Release without waiting for answers: `release(wait=False)`.
-
-    Args:
-        released_lock: the lock object. The driver reports it as lost if a quorum refuses the release.
+    """Release without waiting for answers. The driver reports the lock as lost if a quorum refuses the release.
 
     Raises:
         NotOwned: the lock is not held, or another thread is releasing it.

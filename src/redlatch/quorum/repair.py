@@ -1,11 +1,10 @@
 """Repair: set the key of a held lock again on the masters that lack it, so that a lock gets back a lost vote.
 
-A master that was restarted, flushed or cut off for longer than the ttl has no key of a lock that is still held, and an
-extension never creates a key. Without repairs, a lock that is held for long would only lose votes.
+An extension never creates a key. Without repairs, a lock that is held for long would only lose votes.
 
 Rules:
-  * A repair follows an extension that a quorum has granted in time. Without a quorum no key is set: another holder may
-    have had the lock meanwhile.
+  * A repair follows an extension that a quorum has granted in time. Without a quorum, another holder may have had the
+    lock meanwhile.
   * It goes only to masters that have answered this extension with "no", on the same connection. A master that is kept
     out has no such connection, and a master that has answered knows the ttl (rule G3 of the guard).
   * It sets the key only where it is missing, with the token of the lease. A rival keeps its vote.
@@ -13,10 +12,9 @@ Rules:
   * The engine decides on it when it counts the vote, in the thread that drives the sockets. The lease must then still
     be held. A release leaves later, on the same connections, and so deletes the key.
   * It is no vote. The next extension asks the master again.
-  * Each renewal wakes the waiters of other clients, who try at once and hold the missing key for a moment. So a repair
-    that is refused is sent again at once, at most MOST times.
-  * A token that was given to a user may be released from anywhere, even by another process. A repair could then come
-    after that release, so there is none.
+  * Each renewal wakes the waiters of other clients, who hold the missing key for a moment. So a repair that is refused
+    is sent again at once, at most MOST times.
+  * There is none for a token that was given to a user: a release from anywhere could come before it.
 """
 
 from __future__ import annotations
@@ -28,13 +26,10 @@ from .hold import Hold
 from .lease import Lease
 from .quorum import Quorum
 
-# The most repairs that follow one extension.
 MOST = 8
 
 
 class Extension(Command):
-    """The extension of a held lock, and the repairs that follow it."""
-
     __slots__ = ("_began_ns", "_extend", "_hold", "_quorum", "_repairs")
 
     def __init__(self, quorum: Quorum, hold: Hold, ttl_ms: int, now_ns: int) -> None:
@@ -71,15 +66,15 @@ class Extension(Command):
         lease = hold.lease
         if hold.state != HELD or lease.token is not self.token or now_ns >= lease.deadline_ns or hold.token_exposed:
             return None
-        # There was no call since the check of the state. A release that begins now is sent after this command.
+        # There was no call since the check of the state: a release that begins now is sent after this command.
         return command
 
 
 class Repair(Command):
     """The command that sets a key again where it is missing.
 
-    It calls no script by its SHA: the server might lack the script, and the full text would be sent again behind a
-    release. It is not undone when the client is closed, since the lock may still be held; a release deletes its key.
+    It calls no script by its SHA: the full text might be sent again behind a release. It is not undone when the client
+    is closed, since the lock may still be held.
     """
 
     __slots__ = ("_set",)

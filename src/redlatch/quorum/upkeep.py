@@ -1,8 +1,7 @@
 """The upkeep of held locks until they are released: when to renew them, and when they are lost.
 
-`Upkeep` is the upkeep of a lock object, `Term` that of one lease of it. A renewal is an ordinary extension
-(`extend`): it counts if a quorum has answered before the old deadline, and it never brings back a key that is gone. A
-renewal that fails is tried again until the old deadline. See `upkeep_schedule` for what comes when.
+A renewal is an ordinary extension (`extend`): it counts if a quorum has answered before the old deadline, and never
+brings back a key that is gone. One that fails is tried again until that deadline.
 """
 
 from __future__ import annotations
@@ -19,10 +18,8 @@ from redlatch.quorum.key_watch import FIRST_NS, KeyWatch
 from redlatch.quorum.quorum import Quorum
 from redlatch.votes.units import MILLISECOND, SECOND, UNBOUNDED
 
-# Renewals that fall due within this time leave together.
 TOGETHER_NS = 50 * MILLISECOND
 
-# A renewal is postponed by this time while another extension is under way.
 POSTPONED_NS = 5 * MILLISECOND
 
 
@@ -30,18 +27,16 @@ class Upkeep:
     """The upkeep of one lock object: what its user asked for, and what a loss sets off.
 
     Args:
-        lock: the lock object. `_mark_lost` and `_report_loss` of it are called for a loss. It is not kept alive.
-        renews: whether the lock is renewed whenever a third of its ttl is over.
-        max_hold_ns: for how long the lock is renewed; None means no limit.
-        on_lost: called with the lock and the reason of its loss; None means the `on_lost` of the client.
-        cancels: whether the loss cancels the body of the ``async with``.
+        lock: the lock object, whose `_mark_lost` and `_report_loss` are called for a loss. It is not kept alive.
+        renews: whether the lock is renewed whenever a third of its ttl is over, for `max_hold_ns` at most.
+        on_lost: None means the `on_lost` of the client.
+        cancels: whether the loss cancels the body of the ``async with``, through `scope`.
         asked: whether the user asked for the report of a loss. Then the key is watched (see `key_watch`).
 
     Attributes:
         event: the event that is set by a loss; None if no caller asked for it.
-        kept: the lock object, which `let_run_out` keeps alive to report its loss; or None.
-        scope: cancels the body of the ``async with``, or None.
-        term: the upkeep of the present lease, or of the one that was lost; None if there is none.
+        kept: the lock object, which `let_run_out` keeps alive to report its loss.
+        term: the upkeep of the present lease, or of the one that was lost.
         why: the loss to report when the lock runs out; None for the usual one.
     """
 
@@ -88,29 +83,21 @@ class Upkeep:
 
     @property
     def reason(self) -> Loss | None:
-        """The loss of the lock, or None."""
         term = self.term
         # A later lease may have come by a hand-off whose acquire has not returned yet.
         return None if term is None or term.token is not self.hold.token else term.reason
 
     def begin(self, now_ns: int) -> Term:
-        """Begin or continue the upkeep of a lease that was just won or extended; return it for the schedule.
-
-        The upkeep of a lease that was lost meanwhile stays over: its loss was noted, and must not be noted again.
-        """
+        """Begin or continue the upkeep of a lease. One that was lost meanwhile stays over: its loss was noted."""
         term = self.term
         if term is None or term.token is not self.hold.token:
-            # The event belongs to an earlier loss.
             if self.event is not None and self.event.is_set():
                 self.event = None
             self.term = term = Term(self, now_ns)
         return term
 
     def end(self) -> None:
-        """End the upkeep of the lease, because the lock was acquired again or deleted.
-
-        A new acquire must call this, because a lease that was handed off and came back has the same token.
-        """
+        """End the upkeep. A new acquire must do so: a lease that was handed off and came back has the same token."""
         self.term = None
         self.kept = None
 
@@ -119,13 +106,13 @@ class Upkeep:
         return term is not None and term.live()
 
     def let_run_out(self, lock: Any, why: Loss) -> None:
-        """Stop the renewal of a lock whose holder is gone, and keep its object alive until the loss is reported."""
+        """Stop the renewal of a lock whose holder is gone; keep its object alive until the loss is reported."""
         self.renews = False
         self.why = why
         self.kept = lock
 
     def why_over(self, now_ns: int) -> Loss | None:
-        """Return why the validity has ended, as far as the renewal knows more than that it ran out."""
+        """Return why the validity has ended, if the renewal knows more than that it ran out."""
         if self.why is not None:
             return self.why
         term = self.term
@@ -135,7 +122,7 @@ class Upkeep:
             return term.gone
         if term.stalled_ns:
             return stalled(term.stalled_ns / SECOND)
-        # This is more than the drift of the last renewal.
+        # More than the drift of the last renewal.
         drift_ns = self.ttl_ms * MILLISECOND // 20
         if self.renews and self.max_hold_ns is not None and now_ns >= term.began_ns + self.max_hold_ns - drift_ns:
             return held_longest(self.max_hold_ns / SECOND)
@@ -145,27 +132,17 @@ class Upkeep:
 class Term:
     """The upkeep of one lease of a lock, from its acquire to its release or loss.
 
-    A release does not end it. The first step of the release takes the hold out of HELD, and from then on the term is
-    not live. So a release that was refused or never began ends no upkeep. A renewal belongs to a term: its result says
-    nothing about a later lease of the same lock.
+    The first step of a release takes the hold out of HELD, and from then on the term is not live. So a release that was
+    refused or never began ends no upkeep.
 
-    After its first step, only the thread that calls `UpkeepSchedule.due` changes a term.
+    Only the thread that calls `UpkeepSchedule.due` changes a term once it has begun.
 
     Attributes:
-        doubted: whether a vote for the lease is in doubt. The lease is then verified: it is extended by the time that
-            is left.
-        due_ns: when something is due next.
-        failure: why the last renewal failed; None if it succeeded, or none was needed yet.
-        gone: the reason if the masters have said that the lease is gone, or None.
+        doubted: whether a vote for the lease is in doubt. It is then verified: extended by the time that is left.
+        gone: the reason if the masters have said that the lease is gone.
         number: the number of the entry in the heap that counts. Other entries are stale.
-        reason: why the lease was lost, or None.
-        reported: whether the loss was reported.
-        renew_ns: when the next renewal is due.
-        renewing: whether a renewal is under way. It asked for the right ttl when it began, so no second one waits for
-            it.
+        renewing: whether a renewal is under way. It asked for the right ttl when it began, so no second one waits.
         stalled_ns: for how long this process had not run, so that the lease is no longer renewed; or 0.
-        token: the token of the lease.
-        watch: the watch on the key; None if there is none.
     """
 
     __slots__ = (
@@ -203,12 +180,10 @@ class Term:
         return self.upkeep.renews and not self.stalled_ns
 
     def usual_ns(self) -> int:
-        """Return when the next renewal is due: a third of the ttl after the last one, or when the lease runs out."""
         deadline_ns = self.hold.deadline_ns
         return deadline_ns - self.upkeep.ttl_ms * MILLISECOND * 2 // 3 if self.renews else deadline_ns
 
     def look_ns(self, now_ns: int) -> int:
-        """Return when the thread that attends must have looked at a term that was just added."""
         usual_ns = self.usual_ns()
         return min(usual_ns, now_ns + FIRST_NS) if self.upkeep.asked else usual_ns
 
@@ -219,31 +194,29 @@ class Term:
         self.due_ns = due_ns if self.watch is None else min(due_ns, self.watch.look_ns())
 
     def lose(self, reason: Loss, now_ns: int) -> None:
-        """End the lease, because a quorum does not have it any more; the schedule then finds that it is over."""
         lease = self.hold.lease
         if lease.token is self.token:
             self.gone = reason
-            # An extension that began before, and ends only now, does not move the deadline again.
+            # An extension that ends only now does not move the deadline again.
             self.hold.lose_what_it_holds_since(lease.since_ns, now_ns)
 
     def soon_ns(self, random: float) -> int:
-        """Return when to retry a renewal: soon, but not at the same time for all locks. `random` is from 0 to 1."""
         return int(min(self.upkeep.ttl_ms * MILLISECOND // 3, SECOND) * (0.1 + 0.1 * random))
 
     def is_due(self, quorum: Quorum, now_ns: int) -> bool:
-        """Return whether to renew or verify the lease now. Plan when to look again in any case."""
+        """Return whether to renew or verify the lease now; plan when to look again in any case."""
         if self.renewing:
-            # Its end plans the next renewal. A loss is reported in time even if the renewal hangs.
+            # Its end plans the next renewal. A loss is reported in time even if it hangs.
             self.plan(self.hold.deadline_ns)
         elif self.hold.being_extended(now_ns):
             # A renewal after this extension could shorten the deadline.
             self.plan(max(self.renew_ns, now_ns + POSTPONED_NS))
         elif (self.renews or self.doubted) and self.renew_ns <= now_ns + TOGETHER_NS:
             if self.gains(quorum, now_ns):
-                # After an interrupt before the renewal begins, the next look finds it due again.
+                # After an interrupt, the next look finds it due again.
                 self.plan(now_ns + self.soon_ns(0))
                 return True
-            # Before its own time, a renewal with others may gain too little although a later one is needed.
+            # A renewal with others before its time may gain too little although a later one is needed.
             self.plan(self.renew_ns if self.renew_ns > now_ns else self.hold.deadline_ns)
         else:
             self.plan(self.renew_ns)
@@ -259,13 +232,12 @@ class Term:
         return self.live() and self.upkeep.lock() is not None
 
     def over(self, now_ns: int) -> bool:
-        """Return whether the lease is lost: its deadline has passed, and no release of it has begun."""
-        # The lease is read once, because another thread may release the lock or replace the lease meanwhile.
+        # Read once: another thread may release the lock or replace the lease meanwhile.
         lease = self.hold.lease
         return now_ns >= lease.deadline_ns and self.live() and self.hold.lease is lease
 
     def renewal_ttl_ms(self, now_ns: int) -> int:
-        """Return the ttl of a renewal that begins now: the ttl of the lock, or less if `max_hold_ns` ends earlier.
+        """Return the ttl of a renewal that begins now: that of the lock, or less if `max_hold_ns` ends earlier.
 
         It is 0 for a verification: an extension of a lease with its token always asks for the time that is left.
         """
@@ -278,8 +250,8 @@ class Term:
     def gains(self, quorum: Quorum, now_ns: int) -> bool:
         """Return whether a renewal would move the deadline or verify the lease; otherwise the lock runs out.
 
-        A renewal must gain more than the drift of the ttl. Otherwise renewals would follow each other without a pause
-        at the end of `max_hold_ns`, because the shorter ttl of each has a smaller drift.
+        It must gain more than the drift of the ttl: each shorter ttl at the end of `max_hold_ns` has a smaller drift,
+        so renewals would follow each other without a pause.
         """
         deadline_ns = self.hold.deadline_ns
         if self.doubted:

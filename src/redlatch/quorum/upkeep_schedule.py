@@ -1,7 +1,6 @@
 """The schedule for the held locks of a client: renewals, and reports of losses.
 
-The terms of a client (see `upkeep`) are in one heap, by due time. Locks that are due at about the same time are renewed
-together, with one batch of commands for each master.
+The terms of a client are in one heap, by due time. Locks that are due at about the same time are renewed together.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from typing import Any
 
 from redlatch.errors import LockError, LockLost
 from redlatch.loss import FORGOTTEN, KEPT_OUT
-from redlatch.quorum.counting import count_end
 from redlatch.quorum.key_watch import AGAIN_NS, FIRST_NS, KeyWatches, beyond_proof
 from redlatch.quorum.outcome import why_lost
 from redlatch.quorum.quorum import Quorum
@@ -22,26 +20,22 @@ from redlatch.votes.units import MILLISECOND, SECOND
 
 logger = logging.getLogger("redlatch")
 
-# The driver looks for new terms at least this often.
 LONGEST_NS = 250 * MILLISECOND
 
-# Stale entries are removed when the heap has more entries than this, plus two for each entry that counts.
+# Stale entries are removed when there are more entries than this, plus two for each that counts.
 SLACK = 64
 
 
-# A lock that was lost, the term that has ended with it, and the reason.
 Loss = tuple[Any, Term, str]
 
 
 class UpkeepSchedule:
     """The locks of one client that have an upkeep, by the time at which something is due.
 
-    Leases that are in doubt (`Doubts`) are verified at once. Any thread may add to the two queues; only one thread, the
-    one that attends, takes from them and changes the terms and the heap. Each method may be interrupted: the next call
-    of `due` does what was left.
+    Any thread may add to the two queues; only the one that attends takes from them and changes the terms and the heap.
+    Each method may be interrupted: the next call of `due` does what was left.
 
     Attributes:
-        keys: the keys of held locks that are watched.
         lost: the losses that are to be reported. The events of the locks are set already.
     """
 
@@ -50,23 +44,20 @@ class UpkeepSchedule:
         self.keys = KeyWatches(quorum.queues.watches)
         self.longest_ns = LONGEST_NS
         self._heartbeat_ns = 0
-        # The time of the last call of `due`.
         self._looked_ns = 0
         self.lost: deque[Loss] = deque()
         self._fresh: deque[Term] = deque()
-        # The renewals that have ended: the terms, the errors by place, and the error of all others.
+        # Renewals that have ended: the terms, their errors by place, and the error of all others.
         self._ended: deque[tuple[list[Term], dict[int, LockError], LockError | None]] = deque()
-        # `Doubts.until_ns` when it was last read.
         self._doubted_ns = 0
         self._heap: list[tuple[int, int, Term]] = []
-        # The terms that `due` has taken out of the heap and not put back yet.
+        # Terms that `due` has taken out of the heap and not put back yet.
         self._taken: deque[Term] = deque()
         self._count = 0
-        # The number of entries at which stale ones are removed.
         self._most = SLACK
 
     def expect_to_run(self, heartbeat_ns: int) -> None:
-        """End the renewal of all leases when `due` comes later than this after the time before; 0 never does."""
+        """End the renewal of all leases when `due` comes later than this after the last time; 0 never does."""
         self._heartbeat_ns = heartbeat_ns
         self.longest_ns = min(LONGEST_NS, heartbeat_ns // 2) if heartbeat_ns else LONGEST_NS
 
@@ -75,16 +66,10 @@ class UpkeepSchedule:
         self._fresh.append(term)
 
     def conclude(self, renewed: list[Term], errors: dict[int, LockError], failure: LockError | None) -> None:
-        """Take the results of renewals; the attending thread processes them when it looks next.
-
-        Args:
-            errors: the errors of single renewals, by place in `renewed`.
-            failure: the error of all other renewals, or None.
-        """
         self._ended.append((renewed, errors, failure))
 
     def next_ns(self, now_ns: int) -> int:
-        """Return when to look again, at most 0.25 s from now; 0 if no lock has an upkeep."""
+        """Return when to look again; 0 if no lock has an upkeep."""
         self._take_all(now_ns)
         while self._heap and not _counts(self._heap[0]):
             heapq.heappop(self._heap)
@@ -95,14 +80,12 @@ class UpkeepSchedule:
         return longest_ns if self.lost or self._taken else 0
 
     def settled(self) -> bool:
-        """Return whether no lock has an upkeep any more: each was released, or its loss is recorded. Any thread may
-        call this.
-        """
+        """Return whether each lock was released, or its loss is recorded. Any thread may call this."""
         terms = [*list(self._fresh), *list(self._taken), *[entry[2] for entry in list(self._heap)]]
         return not any([term.cared_for() for term in terms])
 
     def due(self, now_ns: int) -> list[Term]:
-        """Process the due entries: return the terms to renew now, and add the locks that were lost to `lost`."""
+        """Return the terms to renew now, and add the locks that were lost to `lost`."""
         self._take_all(now_ns)
         if self._heartbeat_ns:
             self._end_stalled(now_ns)
@@ -121,15 +104,13 @@ class UpkeepSchedule:
         return due
 
     def _look_at(self, term: Term, now_ns: int) -> bool:
-        """Return whether to renew the lease of a term now. Put the term back into the heap, or into `lost`."""
         lock = term.upkeep.lock()
-        # The lock of a term may be collected, and then its upkeep has ended.
         if lock is None or not term.live():
             return False
         term.hold.apply_refresh(now_ns)
         if term.over(now_ns) or self._quorum.released_ns:
             reason = why_lost(self._quorum, term.hold, True, term.upkeep, now_ns)
-            count_end(self._quorum, term.hold, now_ns, reason)
+            term.hold.count_end(self._quorum, now_ns, reason)
             # The holder may release the lock as soon as it knows.
             term.hold.lost_because = term.token, reason
             lock._mark_lost(term)
@@ -146,13 +127,11 @@ class UpkeepSchedule:
         return due
 
     def _end_stalled(self, now_ns: int) -> None:
-        """Stop renewing the leases that were not checked for longer than the heartbeat."""
         looked_ns, self._looked_ns = self._looked_ns, now_ns
         if now_ns - looked_ns <= self._heartbeat_ns:
             return
         longest_ns = 0
         for term in [*self._taken, *[entry[2] for entry in self._heap if _counts(entry)]]:
-            # Before a lease began, there may have been nothing to check.
             stalled_ns = now_ns - max(looked_ns, term.began_ns)
             if stalled_ns > self._heartbeat_ns and term.renews:
                 term.stalled_ns = stalled_ns
@@ -167,7 +146,6 @@ class UpkeepSchedule:
             )
 
     def _take_all(self, now_ns: int) -> None:
-        """Process what other threads have left: ended renewals and questions, new terms and new doubts."""
         while self._ended:
             self._conclude(*self._ended[0], now_ns)
             self._ended.popleft()
@@ -194,11 +172,11 @@ class UpkeepSchedule:
     def _conclude(
         self, renewed: list[Term], errors: dict[int, LockError], failure: LockError | None, now_ns: int
     ) -> None:
-        """Process the results of renewals. The lock that a renewal found lost is due at once: its lease is over."""
+        """Process the results of renewals. A lock that was found lost is due at once."""
         for place, term in enumerate(renewed):
             term.renewing = False
             error = errors.get(place, failure)
-            # A LockLost says that the lease is over. It adds nothing to the reason of the loss.
+            # A LockLost adds nothing to the reason of the loss.
             if not isinstance(error, LockLost):
                 term.failure = error
             elif error.reason is FORGOTTEN:

@@ -1,14 +1,168 @@
-"""Waiting for a change of a key that another client has."""
+"""Waiting for a lock that another holder has: behind another hold of this client, or for a change of its key."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from support.scripted_votes import KEY, LATENCY, SECOND, TTL_MS, Play
+from support.client_queues import FOR_EVER, World
+from support.scripted_votes import BEGINNING, KEY, LATENCY, NAME, SECOND, TTL_MS, Play, clock_of
 
 from redlatch import impl
+from redlatch.errors import QuorumUnavailable
 from redlatch.options import ClientOptions
+
+# --- behind another hold of this client -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moment", [1, 2, 3])
+def test_an_acquire_that_meets_a_head_that_leaves_asks_the_masters(
+    implementation: impl.Implementation, moment: int
+) -> None:
+    # Another thread leaves while this one reads the clock for the first, second or third time.
+    world = World(implementation)
+    quorums, looked = implementation.module("quorum.quorum"), iter(range(1, 1000))
+
+    def now() -> int:
+        if next(looked) == moment:
+            world.leave(head)
+            head.free()
+        return BEGINNING
+
+    quorum = world.quorum = quorums.Quorum(
+        masters=world.quorum.masters,
+        options=ClientOptions("", guard=None),
+        clock=clock_of(implementation, now),
+        random=lambda: 0.5,
+        tokens=world.quorum.tokens,
+        fences=world.quorum.fences,
+    )
+    head, hold = world.holder(), world.holds.Hold(NAME, KEY, world.play.plain)
+    hold.claim(object())
+    effect = next(world.play.acquire_module.acquire(quorum, hold, TTL_MS, FOR_EVER))
+    assert isinstance(effect, world.ballots.Ballot)
+    assert type(effect.command).__name__ == "Acquire"
+    assert world.head() is hold and world.queues.by_key == {}
+
+
+def second_of_two(world: World, give_up_ns: int) -> Any:
+    """Return the steps of an acquire behind a head that asks the masters, which waits in the queue."""
+    head, hold = world.hold(), world.holds.Hold(NAME, KEY, world.play.plain)
+    assert world.queues.become_head(head, world.play.now)
+    hold.claim(object())
+    steps = world.play.acquire_module.acquire(world.quorum, hold, TTL_MS, give_up_ns)
+    assert type(next(steps)).__name__ == "QueueEntry"
+    return steps
+
+
+def find(world: World, hold: Any, since_ns: int = BEGINNING) -> Any:
+    """Have a hold find that two masters have failed; return the outage."""
+    error = QuorumUnavailable("of 3 masters 2 failed", name=NAME, causes={"a:1": OSError("broken")}, retry_after=0.5)
+    return world.queues.note_outage(hold, world.play.build.module("quorum.policy").Outage(since_ns, error))
+
+
+def test_a_waiter_whose_time_ends_while_the_head_rides_out_a_lost_quorum_raises(
+    implementation: impl.Implementation,
+) -> None:
+    world = World(implementation, patience=60)
+    steps = second_of_two(world, BEGINNING + SECOND)
+    outage = find(world, world.head())
+    world.play.now = BEGINNING + SECOND
+    with pytest.raises(QuorumUnavailable, match="of 3 masters 2 failed") as caught:
+        next(steps)
+    assert caught.value is not outage.error
+    assert (caught.value.elapsed, caught.value.name, caught.value.retry_after) == (1.0, NAME, 0.5)
+    assert caught.value.causes == outage.error.causes
+    assert world.queues.by_key == {}
+
+
+@pytest.mark.parametrize("patience", [0, 60])
+def test_a_waiter_whose_time_ends_is_only_late_without_an_outage(
+    implementation: impl.Implementation, patience: int
+) -> None:
+    world = World(implementation, patience=patience)
+    steps = second_of_two(world, BEGINNING + SECOND)
+    find(world, world.head())
+    if patience:
+        world.queues.end_outage(KEY)
+    world.play.now = BEGINNING + SECOND
+    assert list(steps) == []
+
+
+def test_a_waiter_behind_a_holder_is_only_late_although_another_hold_finds_no_quorum(
+    implementation: impl.Implementation,
+) -> None:
+    world = World(implementation, patience=60)
+    steps = second_of_two(world, BEGINNING + SECOND)
+    head = world.head()
+    head.ask(world.lease(b"token", BEGINNING, FOR_EVER))
+    head.keep(0)
+    # It stands beside the queue, as a single attempt may.
+    find(world, world.hold())
+    world.play.now = BEGINNING + SECOND
+    assert list(steps) == []
+
+
+def test_a_waiter_does_not_know_of_an_outage_of_another_name(implementation: impl.Implementation) -> None:
+    world = World(implementation, patience=2)
+    steps = second_of_two(world, FOR_EVER)
+    other = world.hold(b"another key")
+    assert world.queues.become_head(other, world.play.now)
+    find(world, other)
+    give_up(world, world.head(), 2 * SECOND)
+    assert type(next(steps).command).__name__ == "Acquire"
+
+
+def give_up(world: World, head: Any, after_ns: int) -> None:
+    """Have the head give up after this time."""
+    world.play.now = BEGINNING + after_ns
+    world.leave(head)
+    head.free()
+
+
+def test_waiters_that_become_the_head_later_ride_out_the_same_outage(implementation: impl.Implementation) -> None:
+    """Otherwise each of them would ride it out anew, one after the other."""
+    world = World(implementation, patience=2)
+    steps = second_of_two(world, FOR_EVER)
+    find(world, world.head())
+    give_up(world, world.head(), 2 * SECOND)
+    with pytest.raises(QuorumUnavailable) as caught:
+        next(steps)
+    # It has waited for as long itself, and asks nobody.
+    assert caught.value.elapsed == 2.0
+
+
+def test_an_outage_is_forgotten_with_the_last_waiter(implementation: impl.Implementation) -> None:
+    world = World(implementation, patience=2)
+    steps = second_of_two(world, FOR_EVER)
+    find(world, world.head())
+    give_up(world, world.head(), 2 * SECOND)
+    assert list(world.queues.outages) == [KEY]
+    with pytest.raises(QuorumUnavailable):
+        next(steps)
+    world.leave(world.head())
+    assert world.queues.outages == {}
+
+
+@pytest.mark.parametrize(("gave_up", "asks"), [(1, True), (2, False)])
+def test_without_patience_a_waiter_asks_unless_two_heads_found_no_quorum(
+    implementation: impl.Implementation, gave_up: int, asks: bool
+) -> None:
+    """Otherwise the waiters of a name would find the same silent masters one after the other."""
+    world = World(implementation)
+    steps = second_of_two(world, FOR_EVER)
+    outage = find(world, world.head())
+    for number in range(gave_up):
+        outage.give_up(BEGINNING + number)
+    give_up(world, world.head(), 2 * SECOND)
+    if asks:
+        assert type(next(steps).command).__name__ == "Acquire"
+    else:
+        with pytest.raises(QuorumUnavailable):
+            next(steps)
+
+
+# --- for a change of the key ------------------------------------------------------------------------------
 
 
 def look_at(play: Play) -> tuple[Any, Any]:

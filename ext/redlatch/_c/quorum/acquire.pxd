@@ -1,5 +1,3 @@
-# Types for src/redlatch/quorum/acquire.py when it is compiled. The fields are described there.
-
 cimport cython
 
 from redlatch._c.quorum.attempt cimport Attempt, new_attempt
@@ -21,9 +19,9 @@ cdef class Acquiring(Call):
     cdef Attempt _attempt
     cdef Ballot _ballot
     cdef Ballot _ahead
-    cdef object _rest  # a generator, or None
+    cdef object _rest
     cdef object _ticket
-    cdef object _lock  # a lock object, or None
+    cdef object _lock
 
     cdef _begin(self, Quorum quorum, Hold hold, long long ttl_ms, long long until_ns)
     cdef bint _reach(self) except -1

@@ -1,13 +1,10 @@
-# Types for src/redlatch/quorum/attempt.py when it is compiled. The fields are described there.
-
 cimport cython
 
 from redlatch._c.votes.ballot cimport Ballot
-from redlatch._c.quorum.counting cimport count_split, figures_of
 from redlatch._c.quorum.figures cimport Figures
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.kinds.kind cimport Kind
-from redlatch._c.quorum.outage cimport Outage
+from redlatch._c.quorum.policy cimport Outage
 from redlatch._c.quorum.outcome cimport broke, granted, is_final
 from redlatch._c.quorum.quorum cimport Quorum
 

@@ -1,5 +1,3 @@
-# Types for src/redlatch/quorum/calls.py when it is compiled. The fields are described there.
-
 cimport cython
 
 from redlatch._c.quorum.acquire cimport acquire

@@ -1,5 +1,3 @@
-# Types for src/redlatch/quorum/claim.py when it is compiled. The fields are described there.
-
 from redlatch._c.votes.commands cimport Command
 
 

@@ -1,11 +1,9 @@
-# Types for src/redlatch/quorum/effects.py when it is compiled. The fields are described there.
-
 cimport cython
 
 
 @cython.final
 cdef class Send:
-    cdef readonly list ballots     # of Ballot
+    cdef readonly list ballots
 
 
 @cython.final

@@ -1,6 +1,3 @@
-# Types for src/redlatch/quorum/extend.py when it is compiled. Its annotations give the other types and use the classes
-# imported here.
-
 cimport cython
 
 from redlatch._c.votes.ballot cimport Ballot
@@ -8,7 +5,6 @@ from redlatch._c.quorum.effects cimport Pause
 from redlatch._c.quorum.figures cimport Figures
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.lease cimport Lease
-from redlatch._c.quorum.counting cimport count_end, figures_of
 from redlatch._c.quorum.outcome cimport is_final
 from redlatch._c.quorum.quorum cimport Quorum
 from redlatch._c.quorum.repair cimport Extension

@@ -1,7 +1,6 @@
-# Types for src/redlatch/quorum/figures.py when it is compiled. The fields are described there.
-
 cimport cython
 
+from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.votes.units cimport Durations
 
 
@@ -23,5 +22,6 @@ cdef class Figures:
 
     cpdef win(self, long long waited_ns)
     cpdef refuse(self, bint at_once)
+    cpdef count_split(self, Ballot ballot)
     cpdef renew(self, long long left_ns)
     cpdef lose(self, str reason)

@@ -1,5 +1,3 @@
-# Types for src/redlatch/quorum/hold.py when it is compiled. The fields are described there.
-
 cimport cython
 
 from redlatch._c.votes.ballot cimport Ballot
@@ -67,6 +65,9 @@ cdef class Hold(Claim):
     cpdef tuple begin_release(self, long long now_ns)
     @cython.locals(command=Command)
     cpdef Command resend_release(self, ticket, long long now_ns)
+    cpdef Figures figures_in(self, Quorum quorum)
+    @cython.locals(figures=Figures, won_ns=cython.longlong)
+    cpdef count_end(self, Quorum quorum, long long ended_ns, lost=*)
     cpdef bint held(self, long long now_ns)
 
 

@@ -1,5 +1,3 @@
-# Types for src/redlatch/quorum/lease.py when it is compiled. The fields are described there.
-
 cimport cython
 
 from redlatch._c.votes.ballot cimport Ballot
@@ -14,7 +12,7 @@ cdef class Lease:
     cdef readonly long long fence
     cdef readonly long long fence_end
     cdef readonly long long hand_offs
-    cdef readonly Ballot refresh   # or None
+    cdef readonly Ballot refresh  # or None
     cdef readonly long long refresh_ns
 
     cdef _begin(self, bytes token, long long since_ns, long long deadline_ns)

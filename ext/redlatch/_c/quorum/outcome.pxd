@@ -1,9 +1,6 @@
-# Types for src/redlatch/quorum/outcome.py when it is compiled.
-
 cimport cython
 
 from redlatch._c.votes.ballot cimport Ballot
-from redlatch._c.quorum.counting cimport count_end
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.quorum cimport Quorum
 

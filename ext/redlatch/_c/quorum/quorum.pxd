@@ -1,5 +1,3 @@
-# Types for src/redlatch/quorum/quorum.py when it is compiled. The fields are described there.
-
 # WaitQueues has methods that take a Quorum, so the type comes before its fields.
 cdef class Quorum
 
@@ -7,11 +5,25 @@ cimport cython
 
 from redlatch._c.quorum.figures cimport Figures
 from redlatch._c.quorum.policy cimport Doubts
-from redlatch._c.quorum.tokens cimport Tokens
 from redlatch._c.quorum.waiting.queues cimport WaitQueues
 from redlatch._c.votes.ballot cimport Ballot, new_ballot
 from redlatch._c.votes.commands cimport Command
+from redlatch._c.votes.payloads cimport joined
 from redlatch._c.votes.units cimport Clock, drift_ns
+
+
+@cython.final
+cdef class Tokens:
+    cdef object _draw
+    cdef list _stock
+    cdef bytes _client_token
+    cdef object _label_of_now
+    cdef bytes _label
+    cdef long long _label_until_ns
+
+    cpdef bytes take(self, long long now_ns)
+    cpdef bytes take_plain(self)
+    cpdef bytes client_token(self)
 
 
 cdef class Quorum:

@@ -1,5 +1,3 @@
-# Types for src/redlatch/quorum/recovery.py when it is compiled.
-
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.quorum cimport Quorum
 

@@ -1,5 +1,3 @@
-# Types for src/redlatch/quorum/release.py when it is compiled. The fields are described there.
-
 cimport cython
 
 from redlatch._c.votes.ballot cimport Ballot
@@ -7,7 +5,6 @@ from redlatch._c.votes.commands cimport Command
 from redlatch._c.quorum.effects cimport Call, Send
 from redlatch._c.quorum.figures cimport Figures
 from redlatch._c.quorum.hold cimport Hold
-from redlatch._c.quorum.counting cimport count_end, figures_of
 from redlatch._c.quorum.outcome cimport end_release
 from redlatch._c.quorum.quorum cimport Quorum
 
@@ -24,7 +21,7 @@ cdef class Releasing(Call):
     cdef bint _late
     cdef bint _resent
     cdef Ballot _ballot
-    cdef object _rest  # a generator, or None
+    cdef object _rest
 
     cdef _begin(self, Quorum quorum, Hold hold, long long wait_ns)
     @cython.locals(quorum=Quorum, hold=Hold, command=Command)

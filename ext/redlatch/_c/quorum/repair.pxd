@@ -1,6 +1,3 @@
-# Types for src/redlatch/quorum/repair.py when it is compiled. Its annotations give the other types and use the classes
-# imported here.
-
 cimport cython
 
 from redlatch._c.quorum.hold cimport Hold

@@ -1,13 +1,13 @@
 """The fair lock: each master has a queue, and calls only the waiter whose turn it is.
 
 Each waiter draws one ticket by its wall clock, and has it in the queue of every master. A master refuses a ticket that
-is more than 100 ms below its highest one; the waiter then takes a higher one. If a quorum knows a waiter, each later
+is more than 100 ms below its highest one; the waiter then takes a higher one. Once a quorum knows a waiter, each later
 waiter asks at least one master that knows the first. So requests more than 100 ms apart are served in order, regardless
-of clock skew. Requests within 100 ms of each other may be served in another order.
+of clock skew.
 
 Rules that each script keeps on its master (`family_scripts`):
-  * While the lock is free, the first waiter in the queue is called: the master changes the key of that waiter. A waiter
-    watches only its own key. So a change of the lock wakes one waiter, regardless of how many there are.
+  * While the lock is free, the first waiter in the queue is called: the master changes the key of that waiter, the only
+    one that it watches. So a change of the lock wakes one waiter.
   * A waiter that has not asked for `ALIVE_MS` is dead. Each script of a client that asks or leaves passes over it.
   * The master calls no waiter when the key of the lock expires, or when a user deletes it. So a waiter that knows that
     it is the first watches that key, too. And each waiter asks once a second.
@@ -35,13 +35,11 @@ from ..waiting.watches import FOREVER_MS, Watch, new_watch
 from .kind import Kind
 from .watching import ALIVE_MS
 
-# The place in the queue that an attempt asks for: its old one, a new one, or a later one than before.
+# The place in the queue that an attempt asks for: its old one, a new one, or a later one.
 KEPT, NEW, CHANGED = range(3)
 
 
 class Fair(Kind):
-    """A lock that serves the waiters of all processes in the order in which they came."""
-
     declared = FAIR
 
     def __init__(self, key: bytes) -> None:
@@ -68,13 +66,12 @@ class Fair(Kind):
         self.end_watch(quorum, key)
         place = self._place
         if place == NEW:
-            # This holds until a quorum has answered: until then the masters may not have checked the ticket.
+            # Until a quorum has answered, the masters may not have checked the ticket.
             self._place = CHANGED
-            # After a long wait in the queue of this client the ticket is old, and the masters would refuse it.
+            # After a long wait in the queue of this client, the masters would refuse the old ticket.
             self._next = max(self._next, quorum.fences.now() - scripts.SKEW_US // 2)
-        # The ticket changes only here, because the undo of the last attempt names the old ticket.
+        # Only here, because the undo of the last attempt names the old ticket.
         self._ticket = self._next
-        # The first attempt on such a key is usually refused.
         if place == NEW and key in quorum.queues.crowded:
             quorum.queues.crowded.discard(key)
             self._watch(quorum, key, quorum.clock.now() + quorum.wait_ns(ttl_ms))
@@ -91,8 +88,7 @@ class Fair(Kind):
             # The place in the queue may exist since the first attempt.
             command.since_ns = self._since_ns
             return command
-        # If the client sends the undo again, it may come after the release by which this client leaves the queue. So
-        # the second undo does not enter the queue again.
+        # A second copy may come after this client has left the queue. So it does not enter it again.
         again = Scripted(key, lease, scripts.FAIR_UNDO, self._keys, [*arguments, b"0"], NOTHING, True)
         whole = [*arguments, ALIVE_MS]
         return Scripted(key, lease, scripts.FAIR_UNDO, self._keys, whole, NOTHING, True, None, again)
@@ -109,7 +105,7 @@ class Fair(Kind):
         return True
 
     def _watch(self, quorum: Quorum, key: bytes, until_ns: int) -> Watch:
-        """Watch the key of this waiter for a call; also watch the lock for changes by this client itself."""
+        """Watch the key of this waiter for a call, and the lock for changes by this client itself."""
         self._called = called = new_watch(quorum, Called(self._waiter), until_ns)
         quorum.queues.watches.add(self._waiter, called)
         quorum.queues.watches.add(key, called)
@@ -131,7 +127,6 @@ class Fair(Kind):
         return self._called
 
     def _left_ns(self, quorum: Quorum) -> int:
-        """Return after which time the lock should be free on a quorum, by the answers of the masters."""
         left = sorted([max(0, -1 - answer) for answer in self._answers.values()])
         return min(left[quorum.majority - 1] if len(left) >= quorum.majority else FOREVER_MS, FOREVER_MS) * MILLISECOND
 

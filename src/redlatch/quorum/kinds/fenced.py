@@ -17,13 +17,12 @@ from .watching import WatchingKind
 class Fenced(WatchingKind):
     """A plain lock whose holders are numbered by "propose and confirm" (docs/fencing.md).
 
-    An attempt proposes a number above all numbers that this client has seen. If a quorum has the key for us but some
-    masters have higher numbers, a second round confirms a number above those. The second round asks only masters whose
-    answers it knows, so its number is above theirs. Each round also takes the numbers of later holders to which the
-    lease may be handed off.
+    An attempt proposes a number above all that this client has seen. If a quorum has the key for us but some masters
+    have higher numbers, a second round confirms a number above those. It asks only masters whose answers it knows, so
+    its number is above theirs. Each round also takes the numbers of later holders to which the lease may be handed off.
 
-    The second round also follows if a quorum took the number, but a marker was read since that asks for a higher one:
-    a master may have forgotten its counter while the attempt waited for its connection (FE1).
+    The second round also follows if a marker was read meanwhile that asks for a higher number: a master may have
+    forgotten its counter while the attempt waited for its connection (FE1).
     """
 
     declared = FENCED
@@ -43,12 +42,11 @@ class Fenced(WatchingKind):
         return AcquireFenced(key, lease.token, lease.since_ns, ttl_ms, lease.fence, lease.fence_end)
 
     def repairing(self, key: bytes, lease: Lease, ttl_ms: int) -> Command:
-        # It also raises the counter to the last number of the lease, which the master may have forgotten, too.
+        # This raises the counter to the last number of the lease, which the master may have forgotten, too.
         return AcquireFenced(key, lease.token, lease.since_ns, ttl_ms, lease.fence_end, lease.fence_end)
 
     def second_round(self, quorum: Quorum, hold: Hold, ballot: Ballot) -> Ballot | None:
         lease, fences = hold.lease, quorum.fences
-        # The second comparison is for a clock that was set back.
         high = lease.fence >= fences.marked_floor or lease.fence >= fences.floor()
         if not ballot.won() or (high and ballot.yes >= ballot.quorum):
             return None

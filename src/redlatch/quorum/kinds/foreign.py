@@ -1,7 +1,4 @@
-"""Plain locks as other clients write them: with a chosen token, and with a signal for waiters.
-
-The drop-ins of `redlatch.compat` use them.
-"""
+"""Plain locks as other clients write them, for the drop-ins of `redlatch.compat`."""
 
 from __future__ import annotations
 
@@ -19,15 +16,14 @@ from .watching import WatchingKind
 class Given(WatchingKind):
     """A plain lock whose token the user chooses.
 
-    Another process may choose the same token. So an attempt is undone only if a master has said yes. A key whose
-    attempt was interrupted or got no answer may stay until its ttl is over. Attempts that share a token may undo each
-    other if a connection breaks between them: the server may read bytes from the old connection after bytes from the
-    new one. So this kind serves only interfaces that let the user choose the token.
+    Another process may choose the same token. So an attempt is undone only if a master has said yes, and the key of one
+    that got no answer may stay until its ttl is over. Attempts that share a token may undo each other if a connection
+    breaks between them: the server may read bytes from the old connection after bytes from the new one.
 
     Args:
         token: the value of the key, at most 512 bytes.
-        once: whether no other holder has the token. Then only the first attempt uses it, and each later attempt takes
-            a new token.
+        once: whether no other holder has the token. Then only the first attempt uses it, and each later attempt takes a
+            new token.
     """
 
     def __init__(self, token: bytes, once: bool = False) -> None:
@@ -60,13 +56,7 @@ class Given(WatchingKind):
 
 
 class Signalled(Given):
-    """A lock whose waiters in other processes wait for an element of a list with BLPOP, as python-redis-lock does.
-
-    Args:
-        token, once: as for `Given`.
-        signal: the key of the list.
-        signal_ms: how long the element stays, in milliseconds.
-    """
+    """A lock whose waiters in other processes wait for an element of a list with BLPOP, as python-redis-lock does."""
 
     def __init__(self, token: bytes, once: bool, signal: bytes, signal_ms: int) -> None:
         super().__init__(token, once)
@@ -81,8 +71,8 @@ class Signalled(Given):
 class InOrder(Command):
     """A release that calls no script by its SHA.
 
-    If a server had forgotten the script, the client would send the release again with the full text, after the commands
-    that it sent meanwhile. The release would then also undo a next attempt with the same token.
+    If a server had forgotten the script, the full text would follow the commands sent meanwhile, and also undo a next
+    attempt with the same token.
     """
 
     __slots__ = ("_release",)

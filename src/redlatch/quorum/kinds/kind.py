@@ -14,16 +14,15 @@ from ..lease import Lease, new_lease
 if TYPE_CHECKING:
     from ..quorum import Quorum
 
-# The most attempts that may follow the answers of the masters after the timeout.
+# The most attempts after the timeout that may follow answers of the masters.
 LATE = 8
 
-# To which holds a lease may be handed off (see `Kind.hand_off_group`): none, those of plain locks, or those whose token
-# was chosen.
+# To which holds a lease may be handed off: none, plain ones, or those whose token was chosen.
 NEVER, PLAIN_ONES, CHOSEN_ONES = range(3)
 
 
 class Kind:
-    """One kind of lock. A kind has the commands of a plain lock unless it defines its own.
+    """One kind of lock, with the commands of a plain lock unless it defines its own.
 
     A kind without state serves all locks. A kind with state belongs to one lock object.
 
@@ -31,16 +30,11 @@ class Kind:
         declared: the row of the kind in the table of all kinds (`votes.kinds`).
         enters_queue: whether a hold waits in the queue of its client, of which only the head asks the masters.
         shares: whether other holds of the same client may have the lock at the same time.
-        orderly: whether the masters keep the order of waiters. Then waiters of other processes need no chance first.
-        undoes: whether an attempt is undone even if no master is known to have said yes. False if the token was chosen:
-            another holder may have chosen the same token, and the key may be its own.
-        hand_off_group: to which holds of this client a lease may be handed off.
-        numbers: whether each holder gets a number.
+        orderly: whether the masters keep the order of waiters, so waiters of other processes need no chance first.
+        undoes: whether an attempt is undone without a known yes. False if another holder may have chosen the token.
         asks_one_first: whether the attempt after a refused one asks one master before the others.
-        waits_for_all: whether a refused attempt waits for the masters that have not answered. If all refuse, nothing
-            must be undone.
+        waits_for_all: whether a refused attempt waits for the other masters. If all refuse, nothing must be undone.
         signs_off: whether the last attempt is undone even if all masters have refused it.
-        late: see `LATE`.
         apart: whether attempts in quick succession must pause, so that they do not collide with those of rivals.
     """
 
@@ -76,25 +70,24 @@ class Kind:
     # --- one acquire ---------------------------------------------------------------------------------------
 
     def caller(self) -> Any:
-        """Return the calling thread or task if the kind needs it; else None."""
         return None
 
     def begin(self, quorum: Quorum, hold: Any, caller: Any) -> None:
-        """Begin an acquire for the thread or task that `caller` has returned; raise if it must not wait."""
+        """Begin an acquire of a thread or task; raise if it must not wait."""
 
     def lease(self, quorum: Quorum, key: bytes, since_ns: int, deadline_ns: int) -> Lease:
         return new_lease(quorum.tokens.take(since_ns), since_ns, deadline_ns)
 
     def ahead(self) -> Ballot | None:
-        """Return the ballot that is sent before the next attempt, or None."""
+        """Return a ballot to send before the next attempt."""
         return None
 
     def behind(self) -> Ballot | None:
-        """Return the ballot that is sent directly after the next attempt, or None."""
+        """Return a ballot to send directly after the next attempt."""
         return None
 
     def second_round(self, quorum: Quorum, hold: Any, ballot: Ballot) -> Ballot | None:
-        """Return the ballot of a second round if a quorum may say yes in one; otherwise None."""
+        """Return the ballot of a second round if a quorum may say yes in it."""
         return None
 
     def won(self, quorum: Quorum, hold: Any) -> None:
@@ -105,21 +98,14 @@ class Kind:
         return False
 
     def undone(self, quorum: Quorum, key: bytes, ballot: Ballot) -> None:
-        """Record that an attempt is being undone; `ballot` has the votes on the attempt."""
+        """Record that an attempt with these votes is being undone."""
 
     def wait(self, attempt: Any) -> Generator[Any, None, bool]:
-        """Wait for a change between two attempts.
-
-        Args:
-            attempt: the last one (see `attempt.Attempt`).
-
-        Returns:
-            Whether there was anything to wait for.
-        """
+        """Wait between two attempts; return whether there was anything to wait for."""
         raise NotImplementedError
 
     def end_watch(self, quorum: Quorum, key: bytes) -> None:
-        """End the watch of an acquire, before the lock object is given up or the lock is held."""
+        """End the watch of an acquire, before the lock is held or given up."""
 
     def end(self, hold: Any) -> None:
         """Record that the lock is not held any more."""
@@ -130,11 +116,7 @@ class Kind:
         return new_acquire(key, lease.token, lease.since_ns, ttl_ms)
 
     def undoing(self, key: bytes, lease: Lease, last: bool) -> Command:
-        """Return the command that undoes an attempt.
-
-        Args:
-            last: whether the acquire ends, so that no other attempt follows.
-        """
+        """Return the command that undoes an attempt; `last` if no other one follows."""
         return new_release(key, lease.token, lease.since_ns)
 
     def releasing(self, key: bytes, lease: Lease) -> Command | None:
@@ -145,24 +127,23 @@ class Kind:
         return Extend(key, lease.token, lease.since_ns, ttl_ms)
 
     def repairing(self, key: bytes, lease: Lease, ttl_ms: int) -> Command:
-        """Return the command that sets the key of a held lock again on a master that lacks it, and changes no other."""
         return new_acquire(key, lease.token, lease.since_ns, ttl_ms)
 
     def owned(self, key: bytes, lease: Lease) -> Command:
         return Owned(key, lease.token, lease.since_ns)
 
     def watched(self, key: bytes) -> bytes | None:
-        """Return the key that changes with this holder only; None if it changes with other holders, too."""
+        """Return the key that changes with this holder only, if there is one."""
         return None if self.shares else key
 
     def locked(self, key: bytes) -> Command:
-        """Return the command that asks whether the lock is held; of a semaphore, whether all permits are taken."""
+        """Ask whether the lock is held, or a semaphore full."""
         return Locked(key, b"", 0)
 
     def holder(self, key: bytes) -> Command | None:
-        """Return the command that asks for the holder of the lock; None if there may be several."""
+        """Ask for the holder; None if there may be several."""
         return AskHolder(key, self.numbers)
 
     def blocker(self, key: bytes) -> Command | None:
-        """Return the command that asks which single holder keeps the lock from being acquired, or None."""
+        """Ask which single holder keeps others from acquiring."""
         return self.holder(key)

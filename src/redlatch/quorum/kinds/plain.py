@@ -11,9 +11,7 @@ from .kind import PLAIN_ONES, Kind
 
 
 class Plain(Kind):
-    """One key and one holder, with the commands of `Kind`. After a refused attempt, one master is asked first (see
-    `first_master`).
-    """
+    """One key and one holder. After a refused attempt, one master is asked first (see `FirstMaster`)."""
 
     __slots__ = ()
 
@@ -29,5 +27,4 @@ class Plain(Kind):
         return wait_for_change(attempt.quorum, attempt.hold.key, round_ns, wait_ns, pauses, until_ns)
 
 
-# The kind has no state, so one object serves all locks.
 PLAIN = Plain()

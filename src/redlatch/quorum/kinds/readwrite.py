@@ -25,9 +25,6 @@ class ReaderOrWriter(WatchingKind):
         key: the key of the holders: the readers, or the writer.
         holders: the holds that each thread or task has through one lock object; a weak mapping.
         owner: returns the calling thread or task.
-
-    Attributes:
-        writes: whether this is a writer.
     """
 
     writes = False
@@ -38,7 +35,7 @@ class ReaderOrWriter(WatchingKind):
         self._keys = READER.keys_of(key)
         self._holders = holders
         self._owner = owner
-        # The holds of the same thread or task. A reference to the thread or task itself would keep it alive.
+        # Its holds. A reference to the thread or task itself would keep it alive.
         self._mine: list[Hold] = []
 
     def caller(self) -> Any:
@@ -59,7 +56,6 @@ class ReaderOrWriter(WatchingKind):
             self._mine.remove(hold)
 
     def _has(self, writes: bool, quorum: Quorum) -> bool:
-        """Return whether the same thread or task holds a write lock (`writes`) or a read lock (not `writes`)."""
         now = quorum.clock.now()
         return any([_writes(mine) == writes and mine.held(now) for mine in list(self._mine)])
 
@@ -81,9 +77,8 @@ def _writes(hold: Hold) -> bool:
 class Reader(ReaderOrWriter):
     """A reader. It waits while a writer holds the lock or waits for it.
 
-    A nested read of the same thread or task does not wait for waiting writers: they wait for the outer read, which
-    cannot end before the nested one. So its command names a key that is never written, instead of the key of the
-    waiting writers.
+    A nested read of the same thread or task does not wait for waiting writers: they wait for the outer read. So its
+    command names a key that is never written, instead of that of the waiting writers.
     """
 
     def __init__(self, key: bytes, holders: Any, owner: Callable[[], Any]) -> None:
@@ -106,7 +101,6 @@ class Reader(ReaderOrWriter):
         return Scripted(key, lease, scripts.READ_ACQUIRE, keys, arguments, undo=self.undoing(key, lease, True))
 
     def _nested(self) -> list[bytes]:
-        """Return the keys for a reader that does not wait for waiting writers."""
         return [*self._keys[:2], self._keys[0] + b"\0nested"]
 
     def repairing(self, key: bytes, lease: Lease, ttl_ms: int) -> Command:
@@ -129,7 +123,7 @@ class Writer(ReaderOrWriter):
     writes = True
     declared = WRITER
 
-    # The name of the writer on the masters while it waits: the token of its first attempt.
+    # The name of the waiting writer on the masters: the token of its first attempt.
     _waiter = b""
     _since_ns = 0
 
@@ -159,8 +153,8 @@ class Writer(ReaderOrWriter):
         waiter = self._waiter if last else b""
         command = Scripted(key, lease, scripts.WRITE_RELEASE, self._keys, [lease.token, waiter], NOTHING, True)
         if last:
-            # The first attempt may have entered this writer as a waiting one on some masters. So the last undo must
-            # also reach masters whose connection broke after the first attempt.
+            # The first attempt may have entered this writer on some masters. So the last undo must also reach masters
+            # whose connection broke after it.
             command.since_ns = self._since_ns
         return command
 

@@ -19,8 +19,8 @@ from ..waiting.watches import Watch
 from .kind import LATE
 from .watching import WatchingKind
 
-# An answer reports this many slots of a semaphore, one bit each, and one more bit says that all slots are taken. Lua
-# represents integers of up to 53 bits exactly.
+# An answer reports this many slots, one bit each, and one more bit says that all slots are taken. Lua represents
+# integers of up to 53 bits exactly.
 WINDOW = 50
 FULL_BIT = 1 << WINDOW
 
@@ -36,7 +36,7 @@ class Slot(WatchingKind):
         self.shares = True
         self._keys = self.declared.keys_of(key)
         self._permits = permits
-        # These are enough attempts to ask about every window.
+        # Enough to ask about every window.
         self.late = LATE + (permits - 1) // WINDOW
         self._slot = 0
         self._next = 0
@@ -58,7 +58,7 @@ class Slot(WatchingKind):
         return range(first, min(first + WINDOW, self._permits))
 
     def acquiring(self, quorum: Quorum, key: bytes, lease: Lease, ttl_ms: int) -> Command:
-        # The slot changes only here, because the undo of the last attempt names the old slot.
+        # Only here, because the undo of the last attempt names the old slot.
         self._slot = self._next
         window = self._window()
         numbers = ttl_ms, self._slot, window.start, len(window), self._permits
@@ -93,10 +93,9 @@ class Slot(WatchingKind):
         return [-answer for answer in list((ballot.answers or {}).values())]
 
     def note_answers(self, quorum: Quorum, ballot: Ballot) -> bool:
-        """Choose another slot; return whether it may be free on a quorum, by the answers or because none is known."""
+        """Choose another slot; return whether it may be free on a quorum."""
         taken = self._taken(quorum, ballot)
         lost = quorum.size - quorum.majority
-        # No slot can be free on a quorum.
         if sum([mask >= FULL_BIT for mask in taken]) > lost:
             self._start_over(quorum)
             return False
@@ -124,14 +123,8 @@ class Permit(Slot):
     """A permit of a rate limit: a slot that stays taken for a period after the acquire. Only an undo gives it back.
 
     An acquire counts from its end, so that no window of the period has more acquires than permits. A master counts from
-    when it gave the slot, which may be the length of an attempt earlier. So the slot stays taken for longer than the
+    when it gave the slot, earlier by up to the length of the attempt. So the slot lives longer (`lives_ms`) than the
     period, and an attempt that took longer than that difference (`slack_ns`) does not count: the caller gives it back.
-
-    Args:
-        permits: the number of permits.
-        lives_ms: how long the slot stays taken on the masters, in milliseconds. The ttl of the lock only says how long
-            a master must be kept out that has forgotten its slots.
-        slack_ns: how long an attempt may take.
     """
 
     declared = RATE_LIMIT
@@ -141,7 +134,7 @@ class Permit(Slot):
         super().__init__(key, permits)
         self._lives_ms = lives_ms
         self.slack_ns = slack_ns
-        # When a quorum of masters may have a free slot, by their last answers; 0 if that is not known.
+        # When a quorum may have a free slot, by the last answers; 0 if that is not known.
         self.free_ns = 0
 
     def acquiring(self, quorum: Quorum, key: bytes, lease: Lease, ttl_ms: int) -> Command:
@@ -155,7 +148,7 @@ class Permit(Slot):
         lefts = sorted([max(0, answer - FULL_BIT) for answer in taken])
         known = len(lefts) >= quorum.majority
         self.free_ns = quorum.clock.now() + lefts[quorum.majority - 1] * MILLISECOND if known else 0
-        # The bits of a full master say when its first slot is free. All its slots are taken.
+        # The bits of a full master say when its first slot is free.
         return [2 * FULL_BIT - 1 if answer >= FULL_BIT else answer for answer in taken]
 
     def left_ns(self, quorum: Quorum, look: Watch) -> int:

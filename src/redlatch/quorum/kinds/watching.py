@@ -1,5 +1,4 @@
 # cython: annotation_typing=True
-# (A .pxd cannot type the arguments and locals of a generator.)
 """Kinds of locks whose waiters watch the key between two attempts."""
 
 from __future__ import annotations
@@ -15,20 +14,18 @@ from ..waiting.contention import wait_for_pushes
 from ..waiting.watches import Watch, new_watch
 from .kind import Kind
 
-# The masters forget a waiter that has not asked for this time, in milliseconds as scripts take them. A live waiter asks
-# at least once a second.
+# The masters forget a waiter that has not asked for this time, as scripts take it. A live waiter asks once a second.
 ALIVE_MS = b"2500"
 
 
 class WatchingKind(Kind):
-    """A kind whose waiters ask the masters about the key together with each attempt after the first.
+    """A kind whose waiters ask about the key together with each attempt after the first.
 
     The question leaves before the attempt. So the masters push every change that comes after a refusal.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        # The watch that asks about the key and then waits for pushes.
         self._look: Watch | None = None
         # The same watch until it is sent.
         self._ahead: Watch | None = None
@@ -60,7 +57,7 @@ class WatchingKind(Kind):
         return waited
 
     def left_ns(self, quorum: Quorum, look: Watch) -> int:
-        """Return after which time the masters may say yes without a push; `look` has their answers about the key."""
+        """Return after which time the masters may say yes without a push; `look` has their answers."""
         return look.left_ns()
 
     def end_watch(self, quorum: Quorum, key: bytes) -> None:

@@ -1,21 +1,16 @@
 """The queues of one client: one queue for each name, and at its head the hold that asks the masters or has the lock.
 
 Rules:
-  * `heads` names, for each key, the one hold that asks the masters for it or has it. All other holds of this client
-    wait in the queue of the key, so a thousand tasks on one name are one contender for the masters. The head decides
-    only which hold asks; the masters decide which one holds. Two heads, after an interrupt, cost a command and no
-    safety.
-  * A hold hands its lease to the first entry of the queue without asking a master. The giver puts the lease on the
-    entry and calls it. A waiter that leaves sets `left` first and looks for a lease afterwards; a giver puts the lease
-    first and looks at `left` afterwards. So at least one of the two sees the other and has the lease released. A lease
-    whose waiter has left is never handed to another one.
+  * All holds of this client but the head wait, so a thousand tasks on one name are one contender for the masters. The
+    masters decide which hold has the lock: two heads, after an interrupt, cost a command and no safety.
+  * A hold hands its lease to the first entry of the queue without asking a master. A waiter that leaves sets `left`
+    first and looks for a lease afterwards; a giver puts the lease on the entry first and looks at `left` afterwards. So
+    at least one of the two sees the other and has the lease released. A lease whose waiter has left is never handed to
+    another one.
   * No waiter is forgotten. A hold that joins a queue looks for the head afterwards, and a hold that gives the head up
-    looks into the queue afterwards. An entry is called in two steps, as a watch is (see `watches`): first `decided` is
-    set, then the entry is appended to `called`. (`_have_it_look` appends an undecided entry: its waiter wakes up only
-    to look.)
+    looks into the queue afterwards. An entry is called in two steps, as a watch is (see `watches`).
 
-All methods change `heads` and `by_key` together. There is never a call between a check and the step that follows from
-it, as in `claim`.
+There is never a call between a check and the step that follows from it, as in `claim`.
 """
 
 from __future__ import annotations
@@ -29,25 +24,21 @@ from ...votes.units import MILLISECOND, SECOND
 from ..claim import HANDED_OFF, HELD, RELEASING
 from ..hold import Hold
 from ..lease import Lease
-from ..outage import Outage
-from ..policy import Doubts
-from .first_master import FirstMaster
+from ..policy import Doubts, FirstMaster, Outage
 from .unqueued_holds import UnqueuedHolds
 from .watches import Watch, Watches
 
 if TYPE_CHECKING:
     from ..quorum import Quorum
 
-# A fenced lease reserves numbers for this many later holders at most (see `Fences.last_of_block`).
+# The most later holders for which a fenced lease reserves numbers.
 MAX_SUCCESSORS = 1024
 
-# Idle heads are removed when there are more heads than this, plus twice the heads that are busy.
+# Idle heads are removed when there are more than this, plus twice the busy ones.
 MOST_HEADS = 1024
 
-# The number of deletions by hand that are remembered for attempts under way.
 MAX_DELETIONS = 64
 
-# A head that holds no lease is looked at again after this time.
 UNKNOWN_NS = SECOND // 10
 
 # After this time without a hand-off, the first waiter watches the holder's key.
@@ -58,15 +49,9 @@ class QueueEntry:
     """One place in a queue.
 
     Attributes:
-        until_ns: when the waiter stops waiting, in nanoseconds since boot.
-        decided: whether the entry was called.
-        waiter: the object that the driver wakes when the entry is called, or None.
-        left: whether the waiter is gone.
-        lease: the lease that was handed off with the call; None if the masters must be asked.
-        giver: the hold that handed the lease off.
+        lease: the lease that `giver` handed off with the call; None if the masters must be asked.
         backs_off: whether other processes get a chance first.
         looks: whether the waiter watches the holder's key while it is the first in the queue.
-        watch: the watch on the holder's key that the waiter also waits for, or None.
     """
 
     __slots__ = ("backs_off", "decided", "giver", "hold", "lease", "left", "looks", "until_ns", "waiter", "watch")
@@ -84,34 +69,25 @@ class QueueEntry:
         self.watch: Watch | None = None
 
     def take(self) -> Lease | None:
-        """Take the lease, if there is one. If two threads try, only one of them gets it."""
+        """Take the lease. Of two threads, only one gets it."""
         lease = self.lease
         self.lease = None
         return lease
 
     def take_lease(self) -> bool:
-        """Move the lease to the hold; return whether there was one.
-
-        After an interrupt the lease is in the entry, in the hold, or in both.
-        """
+        """Move the lease to the hold; return whether there was one. After an interrupt it may be in both."""
         lease, giver = self.lease, self.giver
         if lease is None or giver is None:
             return False
         self.hold.take_lease(lease, giver)
         if self.take() is None:
-            # The giver has taken the lease back, and releases it.
             self.hold.to_waiting()
             return False
         return True
 
 
 class WaitQueue:
-    """The entries that wait for one name, in the order of their arrival, and the pace of the queue.
-
-    Attributes:
-        moved_ns: the time of the last change of the owner; 0 if there was none.
-        pace_ns: the average time between two changes of the owner.
-    """
+    """The entries that wait for one name, and the average time between two changes of the owner (`pace_ns`)."""
 
     __slots__ = ("entries", "moved_ns", "pace_ns")
 
@@ -126,7 +102,6 @@ class WaitQueue:
         self.moved_ns = now_ns
 
     def turn_ns(self) -> int:
-        """Return after which time a waiter that joins now would have its turn; 0 if the pace is not known yet."""
         return self.pace_ns * (len(self.entries) + 1)
 
 
@@ -134,13 +109,9 @@ class WaitQueues:
     """All queues of one client.
 
     Attributes:
-        heads: the hold that asks for a key or has it, by key.
-        outages: what the last heads have found, by key, while no quorum votes for them.
-        unqueued: the holds that may have a lease and are no head.
+        heads: the hold that asks the masters for a key or has it, by key.
         called: decided entries and watches; the driver wakes their waiters.
         crowded: keys that the masters refused when they were asked last; a hint.
-        first_master: which master is asked first.
-        doubts: the leases of the client that are in doubt; the session sets those of its quorum.
     """
 
     def __init__(self) -> None:
@@ -153,15 +124,12 @@ class WaitQueues:
         self.watches = Watches(self.called)
         self.first_master = FirstMaster()
         self.doubts = Doubts()
-        # The number of heads at which idle ones are removed.
         self._most = MOST_HEADS
-        # Keys that were deleted by hand, each with the time.
         self._deletions: deque[tuple[bytes, int]] = deque(maxlen=MAX_DELETIONS)
 
     # --- one queue ---------------------------------------------------------------------------------
 
     def become_head(self, hold: Hold, now_ns: int) -> bool:
-        """Make a hold the head unless a busy hold is the head; return whether the hold is the head now."""
         while True:
             head = self.heads.setdefault(hold.key, hold)
             if head is hold:
@@ -171,7 +139,7 @@ class WaitQueues:
             if self._keeps_waiting(head, now_ns):
                 return False
             self._step_aside(head, now_ns)
-            # If this fails, the head has handed its lease off since we looked.
+            # If this fails, the head has handed its lease off meanwhile.
             if self.heads.get(hold.key) is head:
                 break
         queue = self.by_key.get(hold.key)
@@ -186,19 +154,14 @@ class WaitQueues:
         return head.busy(now_ns) and not (head.state == HELD and self.doubts.cover(head.lease.asked_ns))
 
     def _step_aside(self, head: Hold, now_ns: int) -> None:
-        """Record a head that another hold may replace although it has a lease, for example because the lease is in
-        doubt.
-        """
         if head.held(now_ns):
             self.note_unqueued(head, now_ns)
 
     def note_unqueued(self, hold: Hold, now_ns: int) -> bool:
-        """Record a hold that may have a lease and is no head; return True."""
         self.unqueued.note([hold], now_ns)
         return True
 
     def _sweep(self, now_ns: int) -> None:
-        """Remove heads whose locks were never released and have run out."""
         for key, head in list(self.heads.items()):
             if not self._keeps_waiting(head, now_ns) and key not in self.by_key:
                 self._step_aside(head, now_ns)
@@ -207,11 +170,7 @@ class WaitQueues:
         self._most = MOST_HEADS + 2 * len(self.heads)
 
     def join(self, quorum: Quorum, entry: QueueEntry, now_ns: int) -> None:
-        """Append an entry to its queue. If this is interrupted, the caller calls `step_out`.
-
-        Raises:
-            LockBusy: the queue has `max_waiters` entries, or the timeout ends before the entry would be called.
-        """
+        """Append an entry, or raise LockBusy. If this is interrupted, the caller calls `step_out`."""
         hold, give_up_ns = entry.hold, entry.until_ns
         while True:
             queue = self.by_key.get(hold.key)
@@ -226,15 +185,12 @@ class WaitQueues:
                 why = f"each takes {queue.pace_ns / SECOND:.6f} s: too long for the timeout"
                 raise _busy(quorum, hold, queue, why)
             queue.entries.append(entry)
-            # If this fails, another thread has removed the queue, and no thread will look into it.
+            # Otherwise another thread has removed the queue, and no thread will look into it.
             if self.by_key.get(hold.key) is queue:
                 return
 
     def step_out(self, entry: QueueEntry, now_ns: int) -> Lease | None:
-        """Leave the queue; return a lease that came too late, or None. If interrupted, it may be repeated.
-
-        The hold then has this lease. The caller releases it and leaves the head afterwards.
-        """
+        """Leave the queue; return a lease that came too late, for the caller to release. This may be repeated."""
         entry.left = True
         self.drop(entry)
         lease = entry.lease
@@ -251,21 +207,16 @@ class WaitQueues:
             self._dissolve(entry.hold.key, queue)
 
     def hand_off(self, quorum: Quorum, hold: Hold, now_ns: int) -> bool:
-        """Hand the lease of a hold that is being released to the next waiter; return whether a waiter took it.
-
-        A lease is not handed off when its tenure is over: other processes wait for the lock, too. There may
-        be no call between the check of the head and the first `append`.
-        """
+        """Hand the lease of a hold that is being released to the next waiter; return whether one took it."""
         queue = self.by_key.get(hold.key)
         entry = None if queue is None else _successor(queue, quorum, hold, now_ns)
         if queue is None or entry is None:
             return False
         queue.move(now_ns)
         lease = hold.lease.handed_off()
-        # There is no call from here until the entry is called, so no interrupt and no other thread can intervene. After
-        # an interrupt the lease belongs to exactly one of the two holds. The first check fails if another thread has
-        # already made the waiter the head, to ask the masters. The second one fails if another thread has already sent
-        # a release of this lock, after an interrupt.
+        # There is no call from here to the first `append`, so no interrupt and no other thread can intervene: the lease
+        # belongs to exactly one of the two holds. The first check fails if another thread has made the waiter the head,
+        # to ask the masters; the second, if another thread has sent a release of this lock, after an interrupt.
         if hold.key not in self.heads or self.heads[hold.key] is not hold:
             return False
         if hold.state not in (HELD, RELEASING):
@@ -281,7 +232,7 @@ class WaitQueues:
         entry.lease = lease
         entry.decided = True
         watch = entry.watch
-        # The same steps as in `Watches.call`, without a call.
+        # As in `Watches.call`, without a call.
         if watch is not None:
             watch.yes = watch.quorum
             if watch.decided:
@@ -293,8 +244,8 @@ class WaitQueues:
             self.called.append(entry)
         finally:
             # Even after an interrupt: otherwise the lease would stay on the masters until its ttl. If the waiter left
-            # before it could find the lease, the giver takes it back. There is no call between this question and the
-            # next step, so only one of them takes it.
+            # before it could find the lease, the giver takes it back. There is no call between this check and the next
+            # step, so only one of them takes it.
             if entry.left and entry.lease is not None:
                 entry.lease = None
                 hold.state = RELEASING
@@ -306,11 +257,6 @@ class WaitQueues:
         return kept
 
     def leave(self, hold: Hold, now_ns: int, backs_off: bool) -> None:
-        """Make the next waiter the head, and call it to ask the masters; call all watches of the key.
-
-        Args:
-            backs_off: whether other processes get a chance first.
-        """
         key = hold.key
         self.watches.notify(key)
         if self.heads.get(key) is not hold:
@@ -327,37 +273,32 @@ class WaitQueues:
             self._dissolve(key, queue)
 
     def note_outage(self, hold: Hold, outage: Outage) -> Outage:
-        """Record the outage that a hold has found; for a head, return the one that earlier heads have found, if any."""
+        """Record an outage; return the one that earlier heads have found, if the hold is the head."""
         return self.outages.setdefault(hold.key, outage) if self.heads.get(hold.key) is hold else outage
 
     def end_outage(self, key: bytes) -> None:
-        """Forget the outage of a key: the masters have answered, or no hold waits for it."""
         self.outages.pop(key, None)
 
     def overtake(self, quorum: Quorum, hold: Hold, now_ns: int) -> None:
-        """Record that a hold has won: if another hold is the head, its key was deleted."""
+        """Record that a hold has won. If another one is the head, its key was deleted."""
         if not quorum.trust_local_holder and self.heads.get(hold.key) is not hold:
             self.note_deletion(hold.key, now_ns)
 
     def note_deletion(self, key: bytes, now_ns: int) -> None:
-        """Record that a key was deleted by hand: the hold of this client that has it loses its lock."""
+        """Record that a user deleted a key: the hold of this client that has it loses its lock."""
         self._deletions.append((key, now_ns))
         head = None
-        # Another thread may hand the lease off meanwhile. Then the next head loses it.
+        # If another thread hands the lease off meanwhile, the next head loses it.
         while head is not self.heads.get(key):
             head = self.heads.get(key)
             if head is not None:
                 head.lose(now_ns)
 
     def deleted(self, hold: Hold) -> bool:
-        """Return whether the key of a hold was deleted by hand since its attempt began.
-
-        `lose` marks only the hold at the head. Attempts beside the head rely on this check.
-        """
+        """Return whether a user deleted the key since the attempt began. `lose` only marks the hold at the head."""
         since_ns = hold.lease.since_ns
         if self._deletions:
             lost = list(self._deletions)
-            # If the list is full, it may have lost a deletion of this key.
             if len(lost) == MAX_DELETIONS and lost[0][1] >= since_ns:
                 return True
             for key, lost_ns in lost:
@@ -370,37 +311,33 @@ class WaitQueues:
         return queue is not None and not _is_others(queue, hold)
 
     def successors(self, quorum: Quorum, key: bytes) -> int:
-        """Return how many later holders a lease may get; 0 while no hold waits for the key, or without hand-offs."""
         queue = self.by_key.get(key)
         if queue is None or not queue.entries or not quorum.tenure_ns:
             return 0
         return min(quorum.tenure_count, MAX_SUCCESSORS)
 
     def _call_next(self, queue: WaitQueue, now_ns: int, backs_off: bool) -> bool:
-        """Make the next waiter the head, and call it; return False if no waiter is left."""
         while True:
             entry = _next(queue)
             if entry is None:
                 return False
             queue.move(now_ns)
-            # Another thread has called the entry, or handed a lease to it.
             if entry.decided:
                 return True
             entry.backs_off = backs_off
-            # There is no call from here until the entry is called.
             self.heads[entry.hold.key] = entry.hold
             entry.decided = True
             self.called.append(entry)
             if entry.watch is not None:
                 self.watches.call(entry.watch)
             _discard(queue, entry)
-            # If the waiter left meanwhile without calling the next one, call the next one.
+            # The waiter may have left without calling the next one.
             if not entry.left or self.heads.get(entry.hold.key) is not entry.hold:
                 return True
 
     def _dissolve(self, key: bytes, queue: WaitQueue) -> None:
         try:
-            # There is no call between this check and the deletion: otherwise another thread could join the queue.
+            # No call may come between this check and the deletion: another thread could join the queue.
             if not queue.entries and self.by_key[key] is queue:
                 del self.by_key[key]
         except KeyError:
@@ -408,7 +345,7 @@ class WaitQueues:
             pass
 
     def expire(self, now_ns: int) -> int:
-        """Call the next waiter of each queue whose head is not busy; return when to look again, 0 if never."""
+        """Call the next waiter of each queue whose head is not busy; return when to look again."""
         earliest = 0
         for key, queue in list(self.by_key.items()):
             if not queue.entries:
@@ -429,7 +366,7 @@ class WaitQueues:
         return earliest
 
     def _have_it_look(self, queue: WaitQueue, now_ns: int) -> bool:
-        """Wake the first waiter of a still queue to watch the holder's key; return whether to call this again soon."""
+        """Wake the first waiter of a still queue to watch the holder's key; return whether to call this again."""
         entry = _next(queue)
         if entry is None or not entry.looks:
             return False
@@ -439,27 +376,23 @@ class WaitQueues:
         return True
 
     def crowd(self, key: bytes) -> None:
-        """Record that the masters refused a key; this is only a hint."""
         if len(self.crowded) >= MOST_HEADS:
             self.crowded.clear()
         self.crowded.add(key)
 
     def holds(self) -> list[Hold]:
-        """Return the holds of this client that may have a lease, or ask for one."""
         return [*list(self.heads.values()), *self.unqueued.holds()]
 
     def held(self) -> list[Hold]:
-        """Return the holds of this client that have a lease now, whether it still counts or not."""
         return [hold for hold in self.holds() if hold.state == HELD]
 
     def everybody(self) -> list[QueueEntry | Watch]:
-        """Return all queue entries and watches; for a client that closes."""
         entries = [entry for queue in list(self.by_key.values()) for entry in list(queue.entries)]
         return [*entries, *self.watches.everybody()]
 
 
 def _next(queue: WaitQueue) -> QueueEntry | None:
-    """Return the first entry that was neither left nor called; it stays in the queue until it is called."""
+    """Return the first entry that was neither left nor called."""
     while True:
         try:
             entry = queue.entries[0]
@@ -471,7 +404,6 @@ def _next(queue: WaitQueue) -> QueueEntry | None:
 
 
 def _successor(queue: WaitQueue, quorum: Quorum, hold: Hold, now_ns: int) -> QueueEntry | None:
-    """Return the first entry of a queue if a hold may hand its lease to it."""
     lease = hold.lease
     # An extension under way may reach the masters after an extension of the next holder.
     if hold.extending is not None or quorum.doubts.cover(lease.asked_ns):
@@ -491,7 +423,6 @@ def _discard(queue: WaitQueue, entry: QueueEntry) -> None:
 
 
 def _is_others(queue: WaitQueue, hold: Hold) -> bool:
-    """Return whether the first entry of a queue belongs to another hold."""
     try:
         entry = queue.entries[0]
     except IndexError:

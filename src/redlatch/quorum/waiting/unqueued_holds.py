@@ -1,11 +1,7 @@
 """The holds of a client that may have a lease without being the head of their name's queue.
 
-Most holders are heads (see `queues`), and a plain lock costs nothing here. But readers and the holders of a semaphore
-share a name, the holds of a batch enter no queue, and a holder whose lease is in doubt makes room for another head. A
-client that releases all its locks at once must find these holders, too.
-
-Holds are only added, a whole batch as one group. A release does not remove its hold: holds that no longer count are
-removed when there are many.
+Readers and the holders of a semaphore share a name, the holds of a batch enter no queue, and a holder whose lease is in
+doubt makes room for another head. A client that closes must find these holders, too.
 """
 
 from __future__ import annotations
@@ -16,7 +12,8 @@ from collections import deque
 from ..claim import ASKING, WAITING
 from ..hold import Hold
 
-# Holds that no longer count are removed when there are more than this, plus twice those that count.
+# A release does not remove its hold: holds that no longer count are removed when there are more than this, plus twice
+# those that count.
 MOST_UNQUEUED = 1024
 
 
@@ -27,18 +24,13 @@ class UnqueuedHolds:
 
     def __init__(self) -> None:
         self._groups: deque[list[Hold]] = deque()
-        # About how many holds there are. Of two threads that add at once, one may not be counted.
+        # About how many: of two threads that add at once, one may not be counted.
         self._size = 0
         self._most = MOST_UNQUEUED
         self._sweeping = threading.Lock()
 
     def note(self, holds: list[Hold], now_ns: int) -> None:
-        """Add holds that have a lease, or ask for one.
-
-        Args:
-            holds: the holds, some of which may be here already. The caller does not change this list any more.
-            now_ns: the time now.
-        """
+        """Add holds that have a lease, or ask for one. The caller does not change this list any more."""
         self._groups.append(holds)
         self._size = self._size + len(holds)
         if self._size > self._most and self._sweeping.acquire(False):
@@ -48,7 +40,6 @@ class UnqueuedHolds:
                 self._sweeping.release()
 
     def holds(self) -> list[Hold]:
-        """Return the holds that were added; some of them may have no lease any more."""
         found: dict[Hold, None] = {}
         for group in list(self._groups):
             for hold in group:
@@ -58,7 +49,7 @@ class UnqueuedHolds:
     def _sweep(self, now_ns: int) -> None:
         """Remove the holds that neither have a lease nor ask for one.
 
-        Another thread may acquire through such a hold meanwhile. It adds the hold again, behind those that are removed.
+        A thread that acquires through such a hold meanwhile adds it again, behind those that are removed.
         """
         looked: list[list[Hold]] = list(self._groups)
         counting: dict[Hold, None] = {}

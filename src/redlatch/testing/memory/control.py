@@ -15,7 +15,7 @@ from redlatch.masters.master import Master
 from redlatch.quorum.calls import Calls
 from redlatch.quorum.claim import HELD
 from redlatch.quorum.policy import Fences
-from redlatch.quorum.tokens import Tokens
+from redlatch.quorum.quorum import Tokens
 from redlatch.testing.memory.driver import VirtualCalls
 from redlatch.testing.memory.masters import MemoryMasters
 from redlatch.votes.commands import FULL_TEXT

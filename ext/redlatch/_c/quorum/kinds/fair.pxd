@@ -1,5 +1,3 @@
-# Types for src/redlatch/quorum/kinds/fair.py when it is compiled.
-
 cimport cython
 
 from redlatch._c.quorum.attempt cimport Attempt
@@ -23,9 +21,8 @@ cdef class Fair(Kind):
     cdef int _place
     cdef long long _since_ns
     cdef Watch _called
-    cdef dict _answers             # place: int
+    cdef dict _answers
 
-    # As in Kind: it knows neither Hold nor WaitQueues.
     cpdef begin(self, Quorum quorum, hold, caller)
     @cython.locals(place=int)
     cpdef Command acquiring(self, Quorum quorum, bytes key, Lease lease, long long ttl_ms)

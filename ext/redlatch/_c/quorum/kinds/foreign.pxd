@@ -1,5 +1,3 @@
-# Types for src/redlatch/quorum/kinds/foreign.py when it is compiled.
-
 from redlatch._c.votes.commands cimport Command, Release, Scripted
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.lease cimport Lease, new_lease

@@ -1,5 +1,4 @@
-# Types for src/redlatch/quorum/kinds/kind.py when it is compiled. The fields are described there. A hold is a plain
-# object here, because its module is above that one.
+# A hold is a plain object here, because its module is above this one.
 
 from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.votes.commands cimport AskHolder, Command, Extend, Locked, Owned, new_acquire, new_release

@@ -1,5 +1,3 @@
-# Types for src/redlatch/quorum/kinds/plain.py when it is compiled.
-
 cimport cython
 
 from redlatch._c.quorum.kinds.kind cimport Kind

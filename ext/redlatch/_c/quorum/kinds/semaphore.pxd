@@ -1,6 +1,3 @@
-# Types for src/redlatch/quorum/kinds/semaphore.py when it is compiled. Its annotations give the other types and use the
-# classes imported here.
-
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.lease cimport Lease
 from redlatch._c.quorum.quorum cimport Quorum

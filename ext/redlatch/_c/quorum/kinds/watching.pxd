@@ -1,6 +1,3 @@
-# Types for src/redlatch/quorum/kinds/watching.py when it is compiled. Its annotations give the other types and use the
-# classes imported here.
-
 cimport cython
 
 from redlatch._c.quorum.attempt cimport Attempt

@@ -1,14 +1,10 @@
-# The types of src/redlatch/quorum/waiting/queues.py when it is compiled; the fields are described there.
-
 cimport cython
 
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.lease cimport Lease
-from redlatch._c.quorum.outage cimport Outage
-from redlatch._c.quorum.policy cimport Doubts
+from redlatch._c.quorum.policy cimport Doubts, FirstMaster, Outage
 from redlatch._c.quorum.quorum cimport Quorum
 from redlatch._c.quorum.waiting.unqueued_holds cimport UnqueuedHolds
-from redlatch._c.quorum.waiting.first_master cimport FirstMaster
 from redlatch._c.quorum.waiting.watches cimport Watch, Watches
 
 
@@ -33,7 +29,7 @@ cdef class QueueEntry:
 
 @cython.final
 cdef class WaitQueue:
-    cdef readonly object entries     # deque of QueueEntry
+    cdef readonly object entries
     cdef public long long moved_ns
     cdef public long long pace_ns
 
@@ -43,17 +39,17 @@ cdef class WaitQueue:
 
 @cython.final
 cdef class WaitQueues:
-    cdef readonly dict heads       # bytes: Hold
-    cdef readonly dict by_key       # bytes: WaitQueue
-    cdef readonly dict outages     # bytes: Outage
+    cdef readonly dict heads
+    cdef readonly dict by_key
+    cdef readonly dict outages
     cdef readonly UnqueuedHolds unqueued
-    cdef readonly object called    # deque of QueueEntry or Watch
+    cdef readonly object called
     cdef readonly set crowded
     cdef readonly Watches watches
     cdef readonly FirstMaster first_master
     cdef public Doubts doubts
     cdef Py_ssize_t _most
-    cdef object _deletions         # deque of (key, ns)
+    cdef object _deletions
 
     @cython.locals(head=Hold, queue=WaitQueue)
     cpdef bint become_head(self, Hold hold, long long now_ns) except -1

@@ -1,5 +1,3 @@
-# The types of src/redlatch/quorum/waiting/unqueued_holds.py when it is compiled.
-
 cimport cython
 
 from redlatch._c.quorum.hold cimport Hold
@@ -7,7 +5,7 @@ from redlatch._c.quorum.hold cimport Hold
 
 @cython.final
 cdef class UnqueuedHolds:
-    cdef object _groups            # deque of lists of Hold
+    cdef object _groups
     cdef Py_ssize_t _size
     cdef Py_ssize_t _most
     cdef object _sweeping

@@ -1,5 +1,3 @@
-# Types for src/redlatch/quorum/waiting/watches.py when it is compiled. The fields are described there.
-
 cimport cython
 
 from redlatch._c.quorum.quorum cimport Quorum
@@ -22,9 +20,7 @@ cpdef Watch new_watch(Quorum quorum, Command command, long long until_ns)
 
 @cython.final
 cdef class Watches:
-    # bytes: list of Watch
     cdef readonly dict by_key
-    # deque of QueueEntry or Watch
     cdef readonly object called
     cdef public object held
     cdef public bint polls
