@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -103,9 +104,9 @@ def test_an_interrupted_release_is_sent_for_every_lock(client: Any, url: str, na
     assert heads(client) == []
 
 
-@pytest.mark.parametrize(("error", "left"), [(ClientClosed("closed"), 0), (QuorumUnavailable("no quorum"), 2)])
+@pytest.mark.parametrize(("usable", "left"), [(False, 0), (True, 2)])
 def test_a_release_that_ends_early_is_sent_again_only_if_the_client_became_unusable(
-    client: Any, url: str, name: str, error: Exception, left: int
+    client: Any, url: str, name: str, usable: bool, left: int
 ) -> None:
     locks = client.acquire_many([*names(name), f"{name}:last"])
     *first, last = locks
@@ -113,7 +114,12 @@ def test_a_release_that_ends_early_is_sent_again_only_if_the_client_became_unusa
     steps = batch.releasing(True)
     next(steps)
     steps.close()
-    resend_release(client._shared, batch, first, [], error)
+    driver = client._shared.driver
+    status = SimpleNamespace(usable=usable)
+    batch._shared = SimpleNamespace(
+        driver=SimpleNamespace(status=status, send=driver.send, wake_called=driver.wake_called)
+    )
+    resend_release(client._shared, batch, first, [], QuorumUnavailable("no quorum"))
     # This release leaves after those.
     last.release()
     assert keys(url, name) == left

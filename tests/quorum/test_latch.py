@@ -186,3 +186,12 @@ def test_a_question_adds_the_sets_of_a_quorum_up_and_changes_nothing(use: Use) -
     use.answer(place, 7, 8, 7)
     assert next(steps, None) is None
     assert use.counts.left == 1
+
+
+def test_the_votes_of_a_wait_are_awaited_for_its_timeout_but_long_enough_to_come(use: Use) -> None:
+    for timeout_ns, waited_ns in ((SECOND // 2, SECOND // 2), (0, 100 * MS), (50 * SECOND, SECOND)):
+        steps = use.counts.awaiting(use.play.now + timeout_ns)
+        [watch] = next(steps).ballots
+        ballot = next(steps)
+        assert watch.until_ns == ballot.until_ns == use.play.now + waited_ns
+        steps.close()

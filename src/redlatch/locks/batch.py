@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .. import impl
 from ..config import several
-from ..errors import ClientClosed, ConfigurationError, LockError, QuorumUnavailable
+from ..errors import LockError, QuorumUnavailable
 from ..quorum.calls import Calls
 from ..quorum.claim import HELD, RELEASING, UNCONFIRMED
 from ..quorum.effects import Steps
@@ -124,8 +124,8 @@ class Batch(Generic[AnyLock]):
         locks = zip(self._present(), tickets, strict=False)
         claims = [(lock._hold, ticket) for lock, ticket in locks if lock._hold.ticket is ticket]
         if isinstance(error, LockError):
-            unusable = isinstance(error, (ClientClosed, ConfigurationError))
-            claims = [claim for claim in claims if unusable and claim[0].state in (RELEASING, UNCONFIRMED)]
+            usable = self._shared.driver.status.usable
+            claims = [claim for claim in claims if not usable and claim[0].state in (RELEASING, UNCONFIRMED)]
         now_ns = self._quorum.clock.now()
         self._send([hold for hold, _ in claims], [hold.resend_release(ticket, now_ns) for hold, ticket in claims])
 

@@ -19,7 +19,7 @@ from redlatch.votes.scripts import Script
 
 from ..votes.ballot import Ballot
 from ..votes.commands import NOTHING, VOTE, Called, Command, Scripted
-from ..votes.units import MILLISECOND, SECOND
+from ..votes.units import MILLISECOND, SECOND, UNBOUNDED
 from .effects import Answer, Effect, Pause, Send, Steps
 from .hold import Hold
 from .lease import new_lease
@@ -51,6 +51,7 @@ class Counts:
         "_quorum",
         "_since_ns",
         "_ttl_ms",
+        "_until_ns",
         "_watch",
         "left",
         "mine",
@@ -64,6 +65,7 @@ class Counts:
         self._count = self.left = count
         self._ttl_ms = ttl_ms
         self._since_ns = 0
+        self._until_ns = UNBOUNDED
         self._watch: Watch | None = None
         self._last: Ballot | None = None
         self.mine = 0
@@ -88,6 +90,7 @@ class Counts:
 
     def awaiting(self, until_ns: int) -> Steps:
         quorum = self._quorum
+        self._until_ns = until_ns
         pauses = 0
         try:
             while True:
@@ -165,7 +168,7 @@ class Counts:
         command = Scripted(self._hold.key, lease, script, self._keys, words, VOTE)
         if script is scripts.LATCH_ADD or script is scripts.LATCH_OPEN:
             command.ttl_ms = self._ttl_ms
-        return quorum.ballot(command, now + quorum.wait_ns(self._ttl_ms))
+        return quorum.ballot(command, now + self._wait_ns(now))
 
     def _fetch(self, answers: list[int]) -> Generator[Effect, None, set[int]]:
         """Return the counts that a quorum has together; only our own if it did not answer all questions."""
@@ -183,11 +186,14 @@ class Counts:
         return counts
 
     def _new_watch(self) -> Watch:
-        quorum, key = self._quorum, self._keys[1]
-        watch = new_watch(quorum, Called(key), quorum.clock.now() + quorum.wait_ns(self._ttl_ms))
+        quorum, key, now = self._quorum, self._keys[1], self._quorum.clock.now()
+        watch = new_watch(quorum, Called(key), now + self._wait_ns(now))
         self._watch = watch
         self._quorum.queues.watches.add(key, watch)
         return watch
+
+    def _wait_ns(self, now_ns: int) -> int:
+        return self._quorum.wait_within(self._ttl_ms, self._until_ns - now_ns)
 
     def end_watch(self) -> None:
         """Stop watching; harmless when repeated. The caller of an interrupted wait repeats it."""
