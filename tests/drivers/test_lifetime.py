@@ -29,7 +29,7 @@ from redlatch.wire.dial.connect import dial
 from redlatch.wire.engine.fleet import Fleet
 from redlatch.wire.engine.net import BootClock
 
-ABOVE = ("_c", "celery", "compat", "demo", "django", "metrics", "operate", "run", "testing", "transactions")
+ABOVE = ("_c", "celery", "compat", "demo", "django", "metrics", "operate", "run", "testing")
 # A finalizer may run while a function of these packages is on the stack of a thread that drives the sockets.
 DRIVEN = ("drivers", "guard", "locks", "masters", "quorum", "sql", "votes", "wire")
 

@@ -607,7 +607,8 @@ def strike(thread):
 
 sys.unraisablehook = threading.excepthook = lambda _: None
 sys.setswitchinterval(1e-6)
-admin, client, running = redis.Redis.from_url(sys.argv[1]), Client(sys.argv[1:]), True
+# The kill may end a handshake, and the next acquire must wait for another one.
+admin, client, running = redis.Redis.from_url(sys.argv[1]), Client(sys.argv[1:], patience=10.0), True
 
 def calls():
     while running:

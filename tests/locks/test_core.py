@@ -80,11 +80,6 @@ def test_a_batch_asks_its_locks(module: ModuleType, core: type, shared: Any) -> 
     assert module.present([None, locks[0], None, locks[1]]) == locks[:2]
 
 
-def test_a_batch_returns_the_locks_that_are_held_in_their_places(module: ModuleType, core: type, shared: Any) -> None:
-    locks = [core(shared, SimpleNamespace(state=state), 1, None) for state in (3, 4, 3)]
-    assert module.those_held([locks[0], None, *locks[1:]], 3) == [locks[0], None, None, locks[2]]
-
-
 @pytest.mark.parametrize("foreign", ["a name", 7, object()])
 def test_a_batch_finds_the_first_element_that_is_no_lock_of_its_client(
     module: ModuleType, core: type, shared: Any, foreign: object

@@ -37,6 +37,15 @@ def test_every_state_has_a_row_and_every_row_leads_back_to_free(claims: ModuleTy
         assert claims.FREE in reached, state
 
 
+def test_a_claim_is_held_in_one_state(implementation: impl.Implementation) -> None:
+    claim = implementation.module("quorum.claim").Claim("name")
+    held = []
+    for state in range(8):
+        claim.state = state
+        held += [state] * claim.is_held()
+    assert held == [impl.load("python").module("quorum.claim").HELD]
+
+
 def test_simulated_holds_change_their_states_as_the_table_says(
     claims: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,11 +18,11 @@ from .lock import BaseLock, Shared
 
 # At run time `impl` provides the build.
 if TYPE_CHECKING:
-    from .core import first_foreign, holds_of, longest_ttl_ms, present, those_held
+    from .core import first_foreign, holds_of, longest_ttl_ms, present
 else:
     core = impl.current.module("locks.core")
     first_foreign, present = core.first_foreign, core.present
-    holds_of, longest_ttl_ms, those_held = core.holds_of, core.longest_ttl_ms, core.those_held
+    holds_of, longest_ttl_ms = core.holds_of, core.longest_ttl_ms
 
 AnyLock = TypeVar("AnyLock", bound=BaseLock)
 
@@ -79,7 +79,8 @@ class Batch(Generic[AnyLock]):
     def won(self) -> list[AnyLock | None]:
         """Return the locks that are held, and None for the others. If this raises, the whole batch must be undone."""
         self._raise_unavailable()
-        won = those_held(self._locks, HELD)
+        # An acquire has no None among its locks.
+        won: list[AnyLock | None] = self._quorum.those_held(self._locks, holds_of(self._present()))
         self.begin_upkeep()
         return won
 

@@ -121,13 +121,6 @@ def holds_of(locks: Sequence[Core]) -> list[Any]:
     return holds
 
 
-def those_held(elements: list[Any], held: object) -> list[Any]:
-    found: list[Any] = []
-    for lock in elements:
-        found.append(None if lock is None or lock._hold.state != held else lock)
-    return found
-
-
 def longest_ttl_ms(locks: Sequence[Core]) -> int:
     longest = 0
     for lock in locks:

@@ -128,8 +128,8 @@ class BaseRateLimit:
         quorum, hold = self._shared.quorum, lock._hold
         if hold.kind.slack_ns < self._longest_slack_ns():
             return False
-        if quorum.clock.now() >= until_ns:
-            return True
+        if until_ns < UNBOUNDED:
+            return bool(quorum.clock.now() >= until_ns)
         self._late += 1
         if self._late >= MOST_LATE:
             self._late = 0

@@ -15,7 +15,6 @@ from redlatch.errors import LockBusy, QuorumUnavailable
 from ..votes.ballot import Ballot
 from ..votes.units import UNBOUNDED
 from .attempt import new_attempt
-from .claim import HELD
 from .effects import ENDED, Call, Pause, Send, Steps
 from .hold import Hold
 from .inquiry import name_holder
@@ -147,7 +146,7 @@ class Acquiring(Call):
             self._attempt.reached()
             self._ask(self._quorum.clock.now())
             yield from self._go_on(False, None)
-        elif self._hold.state == HELD:
+        elif self._hold.is_held():
             self._attempt.count_win(self._hold.won_ns)
         else:
             self._attempt.count_refusal(self._until_ns <= self._attempt.now_ns)
@@ -203,7 +202,7 @@ class Acquiring(Call):
         self._attempt.count_break()
 
     def end(self) -> bool:
-        won: bool = self._hold.state == HELD
+        won: bool = self._hold.is_held()
         # Its user may have asked for an upkeep since the acquire began.
         if won and self._lock is not None and self._lock._upkeep is not None:
             self._lock._begin_upkeep(True)

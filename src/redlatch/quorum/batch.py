@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from redlatch.errors import LockError, NotOwned, QuorumUnavailable
 
 from ..votes.ballot import Ballot
 from ..votes.commands import Command
 from ..votes.units import SECOND, UNBOUNDED
-from .claim import HELD
 from .effects import Effect, Pause, Send, Steps
 from .hold import Hold
 from .outcome import end_release, granted, is_final, no_quorum
@@ -79,7 +78,7 @@ def _win_all(quorum: Quorum, holds: list[Hold], ticket: object, ttl_ms: int, unt
         refused: list[Hold] = [hold for hold in holds if not hold.held(now)]
         if not refused:
             return
-        won: list[Hold] = [hold for hold in holds if hold.state == HELD]
+        won: list[Hold] = [hold for hold in holds if hold.is_held()]
         if won:
             yield Send([quorum.ballot(hold.undoing_attempt()) for hold in won])
         let_go(quorum, won)
@@ -129,7 +128,7 @@ def let_go(quorum: Quorum, holds: list[Hold]) -> None:
 
 def free_lost(holds: list[Hold], ticket: object) -> None:
     for hold in holds:
-        if hold.ticket is ticket and hold.state != HELD:
+        if hold.ticket is ticket and not hold.is_held():
             hold.free()
 
 
@@ -281,11 +280,17 @@ def together(many: list[Steps], errors: dict[int, LockError]) -> Steps:
             going = still
 
 
+def those_held(locks: list[Any], holds: list[Hold]) -> list[Any]:
+    hold: Hold  # noqa: F842 - a C type
+    return [lock if hold.is_held() else None for lock, hold in zip(locks, holds, strict=True)]
+
+
 def _count_acquires(quorum: Quorum, holds: list[Hold], began_ns: int, at_once: bool) -> None:
     """Count each acquire of a batch; `at_once` means that it had no time to wait."""
+    hold: Hold
     for hold in holds:
         figures = hold.figures_in(quorum)
-        if hold.state == HELD:
+        if hold.is_held():
             figures.win(hold.won_ns - began_ns)
         else:
             figures.refuse(at_once)

@@ -82,6 +82,10 @@ class Calls(Quorum):
     def tickets(self, holds: list[Hold]) -> list[object]:
         return batch.tickets(holds)
 
+    def those_held(self, locks: list[Any], holds: list[Hold]) -> list[Any]:
+        """Return the locks of these holds, with None in place of each that is not held."""
+        return batch.those_held(locks, holds)
+
     def blockers(self, holds: list[Hold], timeout: float) -> Steps:
         return inquiry.blockers(self, holds, int(timeout * SECOND))
 

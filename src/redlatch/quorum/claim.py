@@ -112,6 +112,10 @@ class Claim:
         self.let_go_ns = 0
         self.unanswered: Any = None
 
+    def is_held(self) -> bool:
+        # The number is written out: in the compiled build a name would not be a C integer.
+        return self.state == 3
+
     def leave_own(self) -> bool:
         """End the only open `with` if its claim is still that of the lock object; return whether it is."""
         if self.ticket is None or self.ticket is not self.entered:

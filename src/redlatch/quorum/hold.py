@@ -270,7 +270,7 @@ class Hold(Claim):
                 figures.lose(lost.kind.value)
 
     def held(self, now_ns: int) -> bool:
-        return self.state == HELD and now_ns < self.lease.deadline_ns
+        return self.is_held() and now_ns < self.lease.deadline_ns
 
 
 def hold_on(prefix: bytes, name: str | bytes, kind: Kind) -> Hold:

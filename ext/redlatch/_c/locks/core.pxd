@@ -41,10 +41,6 @@ cpdef list present(list elements)
 cpdef list holds_of(list locks)
 
 
-@cython.locals(lock=Core)
-cpdef list those_held(list elements, held)
-
-
 @cython.locals(lock=Core, longest=cython.longlong)
 cpdef long long longest_ttl_ms(list locks) except -1
 

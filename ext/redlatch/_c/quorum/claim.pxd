@@ -13,6 +13,7 @@ cdef class Claim:
 
     cdef _begin(self, name)
     cdef _to_claimed(self, ticket)
+    cpdef bint is_held(self)
     cpdef bint leave_own(self)
     cpdef leave(self)
     cpdef follow(self, ticket)
