@@ -41,7 +41,7 @@ def test_many_acquires_are_one_round_with_a_result_each(play: Play) -> None:
 def test_the_locks_of_the_holds_that_were_not_won_are_none(play: Play) -> None:
     holds = names(play, 3)
     acquire_many(play, holds, "yyy", "nnn", "ynyy")
-    assert play.batch.those_held(["a", "b", "c"], holds) == ["a", None, "c"]
+    assert play.holds.those_held(["a", "b", "c"], holds) == ["a", None, "c"]
 
 
 def test_a_lost_attempt_of_a_batch_keeps_its_claim_until_its_undo_was_sent(play: Play) -> None:

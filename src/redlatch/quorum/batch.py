@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from redlatch.errors import LockError, NotOwned, QuorumUnavailable
 
@@ -12,7 +12,7 @@ from ..votes.ballot import Ballot
 from ..votes.commands import Command
 from ..votes.units import SECOND, UNBOUNDED
 from .effects import Effect, Pause, Send, Steps
-from .hold import Hold
+from .hold import Hold, count_acquires
 from .outcome import end_release, granted, is_final, no_quorum
 from .policy import Outage
 from .quorum import Quorum
@@ -23,6 +23,10 @@ BATCH = 1024
 
 # So many commands leave together: the masters work on them while the client makes the next ones.
 PART = 256
+
+# A release that has no verdict yet: the place of its hold, the hold, whether it is late, and its command if it was sent
+# before.
+Going = tuple[int, Hold, bool, Command | None]
 
 
 def acquire_many(quorum: Quorum, holds: list[Hold], ticket: object, ttl_ms: int) -> Steps:
@@ -198,50 +202,43 @@ def release_many(quorum: Quorum, holds: list[Hold], wait_ns: int, errors: dict[i
     hold: Hold
     for first in range(0, len(holds), BATCH):
         started = quorum.clock.now()
-        # The place of each hold, whether its release is late, and its command if it was sent before.
-        going: list[tuple[int, bool, Command | None]] = []
+        until = started + wait_ns
+        going: list[Going] = []
         for place in range(first, min(first + BATCH, len(holds))):
             hold = holds[place]
             try:
                 late, resent = hold.begin_release(started)
-                going.append((place, late, hold.unanswered if resent else None))
+                going.append((place, hold, late, hold.unanswered if resent else None))
             except NotOwned as error:
                 errors[place] = error
         while going:
             asked: list[Ballot] = []
             for begin in range(0, len(going), PART):
                 part: list[Ballot] = []
-                for place, _, sent in going[begin : begin + PART]:
-                    hold = holds[place]
+                for _, hold, _, sent in going[begin : begin + PART]:
                     command = sent or hold.releasing()
-                    part.append(quorum.ballot(command, started + wait_ns))
+                    part.append(quorum.ballot(command, until))
                 asked += part
                 yield Send(part)
             if quorum.queues.heads or quorum.queues.watches.by_key:
-                for place, _, _ in going:
-                    quorum.queues.leave(holds[place], started, False)
+                for _, hold, _, _ in going:
+                    quorum.queues.leave(hold, started, False)
             yield asked
-            going = _end_releases(quorum, holds, going, asked, started, errors)
+            going = _end_releases(quorum, going, asked, started, errors)
 
 
 def _end_releases(
-    quorum: Quorum,
-    holds: list[Hold],
-    going: list[tuple[int, bool, Command | None]],
-    asked: list[Ballot],
-    started_ns: int,
-    errors: dict[int, LockError],
-) -> list[tuple[int, bool, Command | None]]:
+    quorum: Quorum, going: list[Going], asked: list[Ballot], started_ns: int, errors: dict[int, LockError]
+) -> list[Going]:
     hold: Hold
     ballot: Ballot
-    broken: list[tuple[int, bool, Command | None]] = []
+    broken: list[Going] = []
     for number in range(len(going)):
         ballot = asked[number]
-        place, late, sent = going[number]
-        hold = holds[place]
+        place, hold, late, sent = going[number]
         try:
             if not end_release(quorum, hold, ballot, late, sent is not None, started_ns):
-                broken.append((place, late, ballot.command))
+                broken.append((place, hold, late, ballot.command))
         except LockError as error:
             errors[place] = error
     return broken
@@ -280,22 +277,6 @@ def together(many: list[Steps], errors: dict[int, LockError]) -> Steps:
             going = still
 
 
-def those_held(locks: list[Any], holds: list[Hold]) -> list[Any]:
-    hold: Hold  # noqa: F842 - a C type
-    return [lock if hold.is_held() else None for lock, hold in zip(locks, holds, strict=True)]
-
-
-def _count_acquires(quorum: Quorum, holds: list[Hold], began_ns: int, at_once: bool) -> None:
-    """Count each acquire of a batch; `at_once` means that it had no time to wait."""
-    hold: Hold
-    for hold in holds:
-        figures = hold.figures_in(quorum)
-        if hold.is_held():
-            figures.win(hold.won_ns - began_ns)
-        else:
-            figures.refuse(at_once)
-
-
 def _count_failure(quorum: Quorum, holds: list[Hold], error: BaseException) -> None:
     for hold in holds:
         figures = hold.figures_in(quorum)
@@ -328,7 +309,7 @@ class CountedSteps:
             return next(self._steps)
         except StopIteration:
             self._counted = True
-            _count_acquires(self._quorum, self._holds, self._began_ns, self._until_ns <= self._began_ns)
+            count_acquires(self._quorum, self._holds, self._began_ns, self._until_ns <= self._began_ns)
             raise
         except BaseException as error:
             self._fail(error)

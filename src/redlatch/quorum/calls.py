@@ -13,7 +13,7 @@ from .acquire import acquire
 from .condition import CallQueue, Waiter
 from .effects import Steps
 from .extend import extend
-from .hold import Hold
+from .hold import Hold, those_held
 from .latch import Counts
 from .quorum import Quorum
 from .release import release, release_nowait
@@ -83,8 +83,7 @@ class Calls(Quorum):
         return batch.tickets(holds)
 
     def those_held(self, locks: list[Any], holds: list[Hold]) -> list[Any]:
-        """Return the locks of these holds, with None in place of each that is not held."""
-        return batch.those_held(locks, holds)
+        return those_held(locks, holds)
 
     def blockers(self, holds: list[Hold], timeout: float) -> Steps:
         return inquiry.blockers(self, holds, int(timeout * SECOND))

@@ -277,3 +277,22 @@ def hold_on(prefix: bytes, name: str | bytes, kind: Kind) -> Hold:
     hold: Hold = Hold.__new__(Hold)
     hold._open(name, key_of(prefix, name), kind)
     return hold
+
+
+def those_held(locks: list[Any], holds: list[Hold]) -> list[Any]:
+    """Return the locks of these holds, with None in place of each that is not held."""
+    found: list[Any] = []
+    for place in range(len(holds)):
+        hold = holds[place]
+        found.append(locks[place] if hold.is_held() else None)
+    return found
+
+
+def count_acquires(quorum: Quorum, holds: list[Hold], began_ns: int, at_once: bool) -> None:
+    """Count each acquire of a batch; `at_once` means that it had no time to wait."""
+    for hold in holds:
+        figures = hold.figures_in(quorum)
+        if hold.is_held():
+            figures.win(hold.won_ns - began_ns)
+        else:
+            figures.refuse(at_once)

@@ -3,7 +3,7 @@ cimport cython
 from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.votes.commands cimport Command
 from redlatch._c.quorum.effects cimport Pause, Send
-from redlatch._c.quorum.hold cimport Hold
+from redlatch._c.quorum.hold cimport Hold, count_acquires
 from redlatch._c.quorum.policy cimport Outage
 from redlatch._c.quorum.outcome cimport end_release, granted, is_final
 from redlatch._c.quorum.quorum cimport Quorum

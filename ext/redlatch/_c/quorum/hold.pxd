@@ -73,3 +73,11 @@ cdef class Hold(Claim):
 
 @cython.locals(hold=Hold)
 cpdef Hold hold_on(bytes prefix, name, Kind kind)
+
+
+@cython.locals(place=Py_ssize_t, hold=Hold)
+cpdef list those_held(list locks, list holds)
+
+
+@cython.locals(hold=Hold, figures=Figures)
+cpdef count_acquires(Quorum quorum, list holds, long long began_ns, bint at_once)
