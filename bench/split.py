@@ -186,7 +186,7 @@ class Rival:
         """Handle a push: the key has changed on this master."""
         self.quorum.queues.watches.changed(index, KEY)
         while self.quorum.queues.called:
-            self._wake(self.quorum.queues.called.popleft())
+            self._wake(self.quorum.queues.called.pop(0))
 
     def _wake(self, ballot: Any) -> None:
         if ballot.decided and ballot is self._awaited:

@@ -490,7 +490,7 @@ class Driver(BaseDriver):
     def wake_called(self) -> None:
         called = self.queues.called
         while called:
-            self._wake_soon(called.popleft())
+            self._wake_soon(called.pop(0))
 
     def _wake_waiters(self) -> None:
         for awaited in self.queues.everybody():

@@ -63,7 +63,7 @@ def test_row_40_a_call_is_decided_before_another_thread_can_take_it(world: World
     awaited = watch(world) if call in (notify_watchers, change) else world.waiter()
     found: list[bool] = []
     world.queues.called = world.queues.watches.called = interpose(
-        deque, "append", lambda called: found.append(called[0].decided)
+        list, "append", lambda called: found.append(called[0].decided)
     )()
     call(world, head)
     assert (found, world.called()) == ([True], [awaited])
@@ -78,7 +78,7 @@ def test_row_40_an_interrupt_right_after_a_call_leaves_it_decided_and_called(wor
     def strike(_: object) -> None:
         raise KeyboardInterrupt
 
-    world.queues.called = world.queues.watches.called = interpose(deque, "append", strike)()
+    world.queues.called = world.queues.watches.called = interpose(list, "append", strike)()
     with pytest.raises(KeyboardInterrupt):
         call(world, head)
     assert awaited.decided and world.called() == [awaited]
@@ -131,7 +131,7 @@ def test_row_40_a_lease_that_was_handed_off_is_not_released_when_its_hold_is_wan
             head.claim(object())
         refused.append(head)
 
-    world.queues.called = world.queues.watches.called = interpose(deque, "append", claim)()
+    world.queues.called = world.queues.watches.called = interpose(list, "append", claim)()
     steps = world.play.releasing(world.quorum, head, SECOND)
     assert not list(steps)  # nothing is sent
     assert refused and entry.lease.token == b"token"
@@ -150,7 +150,7 @@ def test_row_37_a_waiter_that_leaves_while_a_lease_is_copied_keeps_none_even_aft
         raise KeyboardInterrupt
 
     meet(monkeypatch, module("quorum.lease").Lease, "handed_off", leave_and_join)
-    world.queues.called = world.queues.watches.called = interpose(deque, "append", strike)()
+    world.queues.called = world.queues.watches.called = interpose(list, "append", strike)()
     with pytest.raises(KeyboardInterrupt):
         hand_off(world, head)
     assert entry.lease is None

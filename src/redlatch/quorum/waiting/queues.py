@@ -119,7 +119,8 @@ class WaitQueues:
         self.by_key: dict[bytes, WaitQueue] = {}
         self.outages: dict[bytes, Outage] = {}
         self.unqueued = UnqueuedHolds()
-        self.called: deque[QueueEntry | Watch] = deque()
+        # A list, because its truth costs least.
+        self.called: list[QueueEntry | Watch] = []
         self.crowded: set[bytes] = set()
         self.watches = Watches(self.called)
         self.first_master = FirstMaster()

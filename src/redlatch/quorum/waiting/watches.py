@@ -9,7 +9,6 @@ interrupt can separate them.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from ...votes.ballot import Ballot
@@ -74,7 +73,7 @@ class Watches:
 
     __slots__ = ("by_key", "called", "held", "polls")
 
-    def __init__(self, called: deque[Any]) -> None:
+    def __init__(self, called: list[Any]) -> None:
         self.by_key: dict[bytes, list[Watch]] = {}
         self.called = called
         self.held: Any = None

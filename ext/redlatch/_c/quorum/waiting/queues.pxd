@@ -43,7 +43,7 @@ cdef class WaitQueues:
     cdef readonly dict by_key
     cdef readonly dict outages
     cdef readonly UnqueuedHolds unqueued
-    cdef readonly object called
+    cdef readonly list called
     cdef readonly set crowded
     cdef readonly Watches watches
     cdef readonly FirstMaster first_master

@@ -21,7 +21,7 @@ cpdef Watch new_watch(Quorum quorum, Command command, long long until_ns)
 @cython.final
 cdef class Watches:
     cdef readonly dict by_key
-    cdef readonly object called
+    cdef readonly list called
     cdef public object held
     cdef public bint polls
 
