@@ -45,10 +45,7 @@ class Core:
     def _acquire(self, blocking: bool, timeout: float | None, ticket: object) -> bool:
         shared, hold = self._shared, self._hold
         timeout = self._timeout_of(blocking, timeout)
-        won: bool = shared.run(shared.quorum.acquire(hold, self._ttl_ms, timeout, ticket))
-        # A caller may have asked for the upkeep meanwhile.
-        if won and self._upkeep is not None:
-            self._begin_upkeep(True)
+        won: bool = shared.run(shared.quorum.acquire(hold, self._ttl_ms, timeout, ticket, self))
         return won
 
     def _acquire_in_task(self, blocking: bool, timeout: float | None, ticket_of: Callable[[], object]) -> Any:
@@ -66,9 +63,6 @@ class Core:
         if blocking is True:
             return self._timeout
         return 0.0 if blocking is False else timeout_of(timeout, blocking)
-
-    def _begin_upkeep(self, acquired: bool = False) -> None:
-        raise NotImplementedError
 
     def _release(self, wait: bool) -> Any:
         shared = self._shared

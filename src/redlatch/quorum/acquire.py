@@ -204,7 +204,7 @@ class Acquiring(Call):
     def end(self) -> bool:
         won: bool = self._hold.is_held()
         # Its user may have asked for an upkeep since the acquire began.
-        if won and self._lock is not None and self._lock._upkeep is not None:
+        if won and self._hold.has_upkeep and self._lock is not None and self._lock._upkeep is not None:
             self._lock._begin_upkeep(True)
         return won
 

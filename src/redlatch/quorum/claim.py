@@ -157,7 +157,8 @@ class Claim:
 
     def _to_releasing(self, now_ns: int) -> bool:
         """Begin a release; return whether an earlier one had no verdict."""
-        if self.state == HELD:
+        # HELD: see `is_held`, whose call would let another thread in before the change.
+        if self.state == 3:
             self.let_go_ns = now_ns
             self.state = RELEASING
             return False

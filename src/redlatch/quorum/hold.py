@@ -34,6 +34,7 @@ class Hold(Claim):
         lease: what the last attempt asked for, stored before the first byte with its token leaves, so that an
             interrupted attempt can be undone at any point. It counts only in the state HELD.
         wanted_ns: if an extension waits for another one, the time before which it checks again; otherwise 0.
+        has_upkeep: whether a lock object with this hold has an upkeep, or had one.
         token_exposed: whether the token was given to a user, who may release the lock with it from anywhere.
         lacking: when an extension began, and a bit mask of the masters that had no key then (see `repair`).
         lost_ns: leases that were asked for until this time are lost, because the key was deleted.
@@ -44,6 +45,7 @@ class Hold(Claim):
         "elapsed_ns",
         "extending",
         "figures",
+        "has_upkeep",
         "key",
         "kind",
         "lacking",
@@ -69,6 +71,7 @@ class Hold(Claim):
         self.lacking = (0, 0)
         self.lost_because: tuple[bytes, Loss] | None = None
         self.figures: Figures | None = None
+        self.has_upkeep = False
 
     @property
     def token(self) -> bytes:

@@ -69,6 +69,7 @@ class Upkeep:
     ) -> None:
         self.lock = weakref.ref(lock)
         self.hold = hold
+        hold.has_upkeep = True
         self.ttl_ms = ttl_ms
         self.renews = renews
         self.max_hold_ns = max_hold_ns

@@ -23,6 +23,7 @@ cdef class Hold(Claim):
     cdef public tuple lost_because  # or None
     cdef public long long lost_ns
     cdef public Figures figures  # or None
+    cdef public bint has_upkeep
     cdef public long long won_ns
 
     cdef _open(self, name, bytes key, Kind kind)
