@@ -126,7 +126,7 @@ MUTANTS = (
         "who is refused has the lock nevertheless",
         "9, 48",
         ACQUIRE,
-        "        won: bool = self._hold.state == HELD\n",
+        "        won: bool = self._hold.is_held()\n",
         "        won = True\n",
     ),
     Mutant(
