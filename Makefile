@@ -21,7 +21,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 # The sources of the compiled half. A change of one makes the next target build it again.
 BUILT_FROM := pyproject.toml setup.py $(wildcard ext/redlatch/_c/*/*.p* ext/redlatch/_c/*/*/*.p*) \
-    $(wildcard src/redlatch/votes/*.py src/redlatch/quorum/*.py src/redlatch/quorum/*/*.py src/redlatch/drivers/*.py) \
+    $(wildcard src/redlatch/votes/*.py src/redlatch/quorum/*.py src/redlatch/quorum/*/*.py src/redlatch/drivers/*.py) src/redlatch/locks/core.py \
     $(addprefix src/redlatch/wire/engine/,fleet.py link.py replies.py silence.py)
 
 .PHONY: demo test test-all check bench hot docs sdist linkcheck help-texts lint faces instructions sanitize soak operations fuzz clean

@@ -94,7 +94,7 @@ class BaseLock(Core):
 
     _shared: Shared[Any]
     _hold: Hold
-    # The drivers read it. None: the lock is not renewed, and its loss is not reported.
+    # `Acquiring.end` begins it. None: the lock is not renewed, and its loss is not reported.
     _upkeep: Upkeep | None
 
     def __reduce__(self) -> NoReturn:

@@ -203,7 +203,7 @@ class Acquiring(Call):
 
     def end(self) -> bool:
         won: bool = self._hold.is_held()
-        # Its user may have asked for an upkeep since the acquire began.
+        # Here the upkeep of a lease begins; its user may have asked for it only during the acquire.
         if won and self._hold.has_upkeep and self._lock is not None and self._lock._upkeep is not None:
             self._lock._begin_upkeep(True)
         return won
