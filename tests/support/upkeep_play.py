@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from redlatch import impl
+from redlatch.loss import Loss
 from redlatch.quorum.upkeep import Term, Upkeep
 from redlatch.quorum.upkeep_schedule import UpkeepSchedule
 from redlatch.votes.units import MILLISECOND, SECOND
@@ -98,7 +99,7 @@ class Play:
         self.term.renewing = True  # as `Renewal` does
         return renewed
 
-    def lost_at(self, now_ns: int) -> list[tuple[str, Term]]:
+    def lost_at(self, now_ns: int) -> list[tuple[Loss, Term]]:
         """Return the reasons and the terms of the losses that are due at a time, and take them off the schedule."""
         self.schedule.due(now_ns)
         lost = [(reason, term) for _, term, reason in self.schedule.lost]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from redlatch.drivers.background import BackgroundThread
 from redlatch.drivers.connections import Connections
-from redlatch.drivers.lifetime import DRAIN_NS, TOLD_NS, HeldLocks, nested
+from redlatch.drivers.lifetime import DRAIN_NS, REPORT_NS, HeldLocks, nested
 from redlatch.quorum.claim import ASKING, RELEASING, UNDOING, WAITING
 from redlatch.quorum.quorum import Quorum
 from redlatch.quorum.upkeep_schedule import UpkeepSchedule
@@ -82,9 +82,9 @@ class Closing:
             self._connections.notify_lost()
 
     def _release_held(self) -> None:
-        """The releases leave even if another thread leads."""
+        """End all leases, have the losses reported, and send the releases, even if another thread leads."""
         self._held_locks.end()
-        until = self._clock.now() + min(TOLD_NS, self._drain_ns)
+        until = self._clock.now() + min(REPORT_NS, self._drain_ns)
         try:
             self._attend()
             while not self._schedule.settled() and self._clock.now() < until and not sys.is_finalizing():
@@ -167,7 +167,7 @@ class Closing:
         return bool(self._leader.inbox)
 
     def _asking(self) -> bool:
-        """A thread between two steps of a call may still have something to undo or to release.
+        """Return whether a thread between two steps of a call may still have something to undo or to release.
 
         A waiter at the head may have been handed a lease that it has not found yet.
         """
@@ -185,7 +185,7 @@ class Closing:
                 awaited.waiter.wake()
 
     def close_late(self) -> None:
-        """While another thread leads, wake it and try again later."""
+        """Close the connections that `close` left open; while another thread leads, wake it and try again later."""
         if not self.overdue or self._lifecycle.closed:
             return
         if self._leader.take_role():

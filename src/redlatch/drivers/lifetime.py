@@ -36,7 +36,7 @@ DRAIN_NS = SECOND
 FORGOTTEN_NS = 100 * MILLISECOND
 
 # The releases of held locks leave after this time even if the loss was not reported to every holder yet.
-TOLD_NS = 100 * MILLISECOND
+REPORT_NS = 100 * MILLISECOND
 
 # A thread that is in a call of a client has frames of these modules. Compiled functions have no frames.
 _OUR_FRAMES = (
@@ -77,7 +77,7 @@ def await_answers_at_exit(driver: Any) -> None:
 
 
 @atexit.register
-def _linger_all() -> None:
+def _await_answers_of_all() -> None:
     until_ns = now_ns() + DRAIN_NS
     for driver in list(_drivers):
         driver.await_answers(until_ns)
@@ -122,7 +122,7 @@ class Resources:
         self.failure: Exception | None = None
         # Keep the sockets alive: else the garbage collector might finalize them, with a warning, before their owner can
         # close them (see `Wires`). It must not keep this object alive.
-        weakref.finalize(self, _turn_away_all, self._waiting, self.arrivals).atexit = False
+        weakref.finalize(self, _reject_all, self._waiting, self.arrivals).atexit = False
 
     def all_dialled(self) -> bool:
         return len(self._dialled) == len(self._masters)
@@ -150,7 +150,7 @@ class Resources:
     def _hang_up(self) -> None:
         self._dialler.close()
         self._switches.close()
-        _turn_away_all(self._waiting, self.arrivals)
+        _reject_all(self._waiting, self.arrivals)
         if self.fleet is not None:
             self.fleet.wires.close()
             for sock in self._fallen():
@@ -185,7 +185,7 @@ class Resources:
         self._hang_up()
 
 
-def _turn_away_all(waiting: dict[int, Connection], arrivals: deque[tuple[int, Arrival]]) -> None:
+def _reject_all(waiting: dict[int, Connection], arrivals: deque[tuple[int, Arrival]]) -> None:
     while waiting:
         waiting.popitem()[1].sock.close()
     for _, arrival in list(arrivals):

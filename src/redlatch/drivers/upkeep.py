@@ -13,7 +13,7 @@ from redlatch.quorum.effects import Steps
 from redlatch.quorum.outcome import proves_nothing
 from redlatch.quorum.policy import Doubts
 from redlatch.quorum.upkeep import Term
-from redlatch.quorum.upkeep_schedule import Loss, UpkeepSchedule
+from redlatch.quorum.upkeep_schedule import LostLock, UpkeepSchedule
 from redlatch.votes.ballot import Ballot
 
 logger = logging.getLogger("redlatch")
@@ -96,7 +96,7 @@ class ReportThreads:
         aside: runs a function in a thread of its own; returns False if no thread can start.
     """
 
-    def __init__(self, lost: deque[Loss], aside: Callable[[Callable[[], None]], bool]) -> None:
+    def __init__(self, lost: deque[LostLock], aside: Callable[[Callable[[], None]], bool]) -> None:
         self._lost = lost
         self._aside = aside
         # One entry for each thread that may begin.
@@ -134,7 +134,7 @@ class ReportThreads:
             yield partial(lock._report_loss, reason, term)
 
 
-def report_losses(lost: deque[Loss]) -> None:
+def report_losses(lost: deque[LostLock]) -> None:
     """Report lost locks, and take each off the queue after its report: an interrupt loses none. For one thread.
 
     Raises:
@@ -147,7 +147,7 @@ def report_lost_releases(ballots: list[Ballot], doubts: Doubts, now_ns: int) -> 
     _run_all(lost_releases(ballots, doubts, now_ns))
 
 
-def _reported(lost: deque[Loss]) -> Iterator[Callable[[], None]]:
+def _reported(lost: deque[LostLock]) -> Iterator[Callable[[], None]]:
     while lost:
         lock, term, reason = lost[0]
         # After an interrupt a loss may still be unreported, or stand here twice.

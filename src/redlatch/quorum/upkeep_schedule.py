@@ -11,7 +11,7 @@ from collections import deque
 from typing import Any
 
 from redlatch.errors import LockError, LockLost
-from redlatch.loss import FORGOTTEN, KEPT_OUT
+from redlatch.loss import FORGOTTEN, KEPT_OUT, Loss
 from redlatch.quorum.key_watch import AGAIN_NS, FIRST_NS, KeyWatches, beyond_proof
 from redlatch.quorum.outcome import why_lost
 from redlatch.quorum.quorum import Quorum
@@ -26,14 +26,14 @@ LONGEST_NS = 250 * MILLISECOND
 SLACK = 64
 
 
-Loss = tuple[Any, Term, str]
+LostLock = tuple[Any, Term, Loss]
 
 
 class UpkeepSchedule:
     """The locks of one client that have an upkeep, by the time at which something is due.
 
-    Any thread may add to the two queues; only the one that attends takes from them and changes the terms and the heap.
-    Each method may be interrupted: the next call of `due` does what was left.
+    Any thread may add to `_fresh` and `_ended`; only the one that attends takes from them and changes the terms and the
+    heap. Each method may be interrupted: the next call of `due` does what was left.
 
     Attributes:
         lost: the losses that are to be reported. The events of the locks are set already.
@@ -45,7 +45,7 @@ class UpkeepSchedule:
         self.longest_ns = LONGEST_NS
         self._heartbeat_ns = 0
         self._looked_ns = 0
-        self.lost: deque[Loss] = deque()
+        self.lost: deque[LostLock] = deque()
         self._fresh: deque[Term] = deque()
         # Renewals that have ended: the terms, their errors by place, and the error of all others.
         self._ended: deque[tuple[list[Term], dict[int, LockError], LockError | None]] = deque()

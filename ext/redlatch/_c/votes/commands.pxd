@@ -1,4 +1,4 @@
-# Types for src/redlatch/votes/commands.py when it is compiled. The fields are described there.
+# Types for src/redlatch/votes/commands.py.
 
 cimport cython
 

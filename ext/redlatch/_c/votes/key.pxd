@@ -1,4 +1,4 @@
-# Types for src/redlatch/votes/key.py when it is compiled.
+# Types for src/redlatch/votes/key.py.
 
 cimport cython
 

@@ -3,7 +3,6 @@ cimport cython
 from redlatch._c.votes.commands cimport Look
 from redlatch._c.quorum.effects cimport Pause, Send
 from redlatch._c.quorum.hold cimport Hold
-from redlatch._c.quorum.lease cimport Lease
 from redlatch._c.quorum.policy cimport Outage
 from redlatch._c.quorum.quorum cimport Quorum
 from redlatch._c.quorum.waiting.queues cimport QueueEntry
