@@ -207,8 +207,8 @@ class AsyncClient(BaseClient):
         refuse_late: whether `acquire` raises `LockBusy` at once if, at the current speed of the queue, its timeout
             would end before its turn. Default False.
         guard: keeps out a master that may have forgotten locks or whose clock has jumped, and limits the ttl. All
-            clients of these masters and this prefix must give the same. None lets every master vote. Default `Guard()`:
-            60 s.
+            clients of these masters and this prefix must give the same guard. None lets every master vote. Default
+            `Guard()`: 60 s.
         next: the masters to go over to, if a handover (`redlatch masters move`) is planned. Default none.
         owner: whose locks these are, as `AsyncLock.holder` shows it to others: at most 64 bytes that can be printed.
             None takes the host and the process, as "host:pid"; "" is none, and shortens the tokens. Default None.
@@ -217,8 +217,9 @@ class AsyncClient(BaseClient):
             limits, read-write locks, conditions and latches. "auto" uses transactions on those masters that refuse
             scripts, and scripts on the others. Default "auto".
         heartbeat: ends the renewal of held locks after this client could not run for that many seconds: the process was
-            stopped, an extension kept the GIL, or a call blocked the event loop. It does not notice a deadlock of your
-            own code: see `max_hold`. At least 0.001. Default: no limit.
+            stopped, an extension kept the GIL, or a call blocked the event loop. Then the locks run out. This matters
+            only for locks with a longer ttl. It does not notice a deadlock of your own code: see `max_hold`. At least
+            0.001. Default: no limit.
 
     Raises:
         ConfigurationError, TypeError: an argument is invalid; the message names it.
@@ -458,7 +459,8 @@ class AsyncClient(BaseClient):
             For each lock, whether it was held until now. False if it was lost, was not held, or is None.
 
         Raises:
-            QuorumUnavailable: too many masters failed for some locks, which may be released again.
+            QuorumUnavailable: too many masters failed for some locks, which may be released again; the others are
+                released.
             TypeError: an element is not a lock of this client. Nothing was sent.
             ClientUnusable: as for `AsyncLock.acquire`.
         """

@@ -1,8 +1,8 @@
 """Reject the writes of a former holder inside a database transaction: `guard`. Works with SQLAlchemy and Django.
 
 No lock with a lease can stop a holder that is paused for longer than its lease. The database can: a table keeps the
-highest number that it has seen for each name, and `guard` raises it in the caller's transaction. If a later holder was
-here before, `guard` raises LockLost, and the transaction must roll back.
+highest number that it has seen for each name. `guard` sets it to this holder's number in the caller's transaction. If a
+later holder was here before, `guard` raises LockLost, and the transaction must roll back.
 
 The row stays locked until the transaction ends. So `guard` must be the first statement: then the transaction of a later
 holder begins to read only after that of an earlier one has ended, even if the earlier lock has expired.

@@ -75,7 +75,7 @@ def hold(
     Args:
         session: a Session or an AsyncSession, or a scoped one. A transaction begins if none has.
         lock: a lock or a multi-lock that is not held, of a `Client` for a Session and of an `AsyncClient` for an
-            AsyncSession.
+            AsyncSession. It is acquired within its timeout.
         margin: the seconds of validity that must be left before COMMIT. Default a tenth of the ttl, at most 1 s.
         late: if True, the transaction may use a connection already. Only set this at READ COMMITTED, where each
             statement sees all earlier commits. Default False.
@@ -91,6 +91,7 @@ def hold(
         AlreadyHeld: the transaction holds some of the names otherwise, or `lock` is held already.
         QuorumUnavailable: too many masters failed; `causes` has the error of each.
         ClientUnusable: the client is closed, or belongs to another process or event loop.
+        TypeError: an argument has the wrong type.
     """
     if isinstance(session, (scoped_session, async_scoped_session)):
         session = session()

@@ -57,17 +57,19 @@ _MakeGuard = Callable[[Callable[[int, int], None]], Admissions]
 
 
 class BaseClient:
+    # Tokens name the owner, unless it is stored beside the token.
     _labels = True
 
     def _open(self, options: Options) -> None:
         self._awaits = options.awaits
-        # Those that a lock may have.
+        # The options that a lock may have.
         self._options: dict[str, Any] = (AsyncPlainOptions if self._awaits else PlainOptions).__annotations__
         self._ttl_ms = options.ttl_ms
         self._last_ttl: tuple[object, int] = options.ttl, options.ttl_ms
         self._timeout = options.timeout
         self._prefix = options.key_prefix
         self._owner = owner_name(options.owner)
+        # All clients on a host share the marker.
         self._marks_as = options.owner or socket.gethostname()
         self._label = partial(label_of_now, options.owner)
         self._scripts = options.scripts
@@ -189,7 +191,7 @@ class BaseClient:
     def stats(self) -> Stats:
         """Return the figures of this client: what became of its acquires and locks, and its masters; no I/O.
 
-        They count in this process, from when the client is made. `redlatch.metrics` exports them.
+        They are counted in this process, from when the client is made. `redlatch.metrics` exports them.
         """
         stats: Stats = self._driver.status.stats()
         return without_the_present(stats) if self._driver.status.forked else stats

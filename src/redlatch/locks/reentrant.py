@@ -255,7 +255,10 @@ class RLock(BaseRLock[Any]):
             raise
 
     def extend(self, ttl: float | None = None) -> None:
-        """Let the lock live `ttl` seconds from now, as `Lock.extend`.
+        """Let the lock live `ttl` seconds from now, as `Lock.extend` does.
+
+        Args:
+            ttl: as for `Lock.extend`.
 
         Raises:
             NotOwned: this thread does not hold the lock.
@@ -421,7 +424,10 @@ class AsyncRLock(BaseRLock[Any]):
 
     @coroutine_function
     def extend(self, ttl: float | None = None) -> Coroutine[Any, Any, None]:
-        """Let the lock live `ttl` seconds from now, as `AsyncLock.extend`.
+        """Let the lock live `ttl` seconds from now, as `AsyncLock.extend` does.
+
+        Args:
+            ttl: as for `AsyncLock.extend`.
 
         Raises:
             NotOwned: this task does not hold the lock.

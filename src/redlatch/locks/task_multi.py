@@ -72,7 +72,10 @@ class AsyncMultiLock(BaseMultiLock):
         self._judge_release(batch)
 
     async def extend(self, ttl: float | None = None) -> None:
-        """Let the lock on all names live `ttl` seconds from now, as `AsyncLock.extend`.
+        """Let the lock on all names live `ttl` seconds from now, as `AsyncLock.extend` does.
+
+        Args:
+            ttl: as for `AsyncLock.extend`.
 
         Raises:
             LockLost: a name is lost; the others are extended.

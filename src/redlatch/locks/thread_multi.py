@@ -70,7 +70,10 @@ class MultiLock(BaseMultiLock):
         self._judge_release(batch)
 
     def extend(self, ttl: float | None = None) -> None:
-        """Let the lock on all names live `ttl` seconds from now, as `Lock.extend`.
+        """Let the lock on all names live `ttl` seconds from now, as `Lock.extend` does.
+
+        Args:
+            ttl: as for `Lock.extend`.
 
         Raises:
             LockLost: a name is lost; the others are extended.
