@@ -5,9 +5,8 @@ sleep again with its next command in the inbox. The last one wakes the leader, w
 send. If all woke at once, they would meet at the GIL, where each has to sleep and be woken a second time. For 64
 threads that costs as much again as all the rest.
 
-A thread that does not come back passes the chain on at once when no thread leads; a leader wakes all the others when
-none was woken for a moment. Such threads wait for something else while they hold their locks. They are woken together,
-to wait together.
+A thread that leaves passes the chain on at once if no thread leads. A leader wakes all others if none was woken for a
+moment: threads that do not come back wait for something else while they hold their locks.
 
 Any thread takes from `ready`, so it may become empty after a check.
 """
@@ -30,8 +29,9 @@ APART_NS = 100_000_000
 
 
 class WakeChain:
-    """Wakes the threads of decided ballots. `resting` is the leader, while it sleeps because others are woken one by
-    one.
+    """Wakes the threads of decided ballots.
+
+    `resting` is the leader, while it sleeps because others are woken one by one.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -121,7 +121,7 @@ class Watchers:
     """Threads that wait until the connections of a client have changed.
 
     They do not wait on a threading.Event, because an interrupt inside its `set` or `wait` leaves its lock taken
-    indefinitely.
+    indefinitely. Each thread appends and removes a sleeper of its own.
     """
 
     def __init__(self, clock: Clock) -> None:

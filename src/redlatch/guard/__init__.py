@@ -33,10 +33,10 @@ How long a master is kept out:
     the longest horizon of the witnesses, from when its unsure marker was seen. Each write of a marker compares the
     whole text, so a horizon that was raised meanwhile forces another look.
   * G5. The largest `max_ttl` of any client counts for all. A client with a larger one writes it into each marker, first
-    as `raised`. It becomes `max_ttl`, which clients may use, when all masters had it at one moment, or when the marker
-    of another master has it. When a new marker allows less, the value that a client remembers counts only once another
-    marker confirms it. A master with an unsure marker also stays out until as many others as a quorum needs were read
-    after this client first saw that marker, because they may know of a larger one.
+    as `raised`. It becomes `max_ttl` when all masters had it at one moment, or when the marker of another master has
+    it. Until a marker has it, no client uses a longer ttl. When a new marker allows less, the value that a client
+    remembers counts only once another marker confirms it. A master with an unsure marker also stays out until as many
+    others as a quorum needs were read after this client first saw that marker, because they may know of a larger one.
 
 Why that is enough: let a lock with a ttl stand on a quorum, one of which forgets it. Every other master of that quorum
 had stored the ttl before the first vote. Any N - q + 1 masters without the forgetful one contain one of them.

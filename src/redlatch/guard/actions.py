@@ -17,10 +17,10 @@ from redlatch.guard.marker import FINAL, LEFT, PREPARED, Marker
 from redlatch.guard.state import GuardState
 from redlatch.votes.units import MILLISECOND, SECOND, quorum_of
 
-# While the other clocks are unknown.
+# Before another look at a clock that has jumped, while the other clocks are unknown.
 LOOK_AGAIN_NS = 100 * MILLISECOND
 
-# It doubles, up to a second.
+# The first pause for the answers of the other masters. It doubles, up to a second.
 ASK_OTHERS_NS = 30 * MILLISECOND
 
 # Soon the other masters show how long a quarantine lasts; it is not reported before.
@@ -79,7 +79,8 @@ def look_at_clocks_again(state: GuardState, case: Case) -> Admission:
 
 
 def wait_for_others(state: GuardState, case: Case) -> None:
-    pass
+    # None keeps the connection undecided while other masters are dialled.
+    return None
 
 
 def wait_for_missing(state: GuardState, case: Case) -> Admission:

@@ -7,17 +7,17 @@ from typing import NamedTuple
 
 from redlatch.votes.units import MILLISECOND, SECOND, quorum_of
 
-# Larger than the clock's rate explains. Some servers count whole milliseconds.
+# A larger difference than the clock's rate explains is a jump. Some servers count whole milliseconds.
 JUMP_NS = 10 * MILLISECOND
 
 # A clock stands still if it advances by less than a tenth of a time longer than this. Servers extrapolate a little
 # between two readings.
 STILL_NS = 100 * MILLISECOND
 
-# Whatever the drift factor is.
+# Bounds on the error of a clock's rate, whatever the drift factor is.
 MIN_RATE, MAX_RATE = 0.001, 0.01
 
-# For the other masters' clocks to show whose clock has jumped.
+# The other masters' clocks have this time to show whose clock has jumped.
 CONFIRM_NS = SECOND
 
 

@@ -1,4 +1,4 @@
-"""What a report shows of the master's marker, process and clock."""
+"""Derive the states of a master's marker, process and clock from a report."""
 
 from __future__ import annotations
 
@@ -26,12 +26,16 @@ AWAITED_NS = 2 * SECOND
 
 
 class MarkerState(Flag):
-    # The table of `admission` describes each.
+    # The rows of `admission` name the states that have no comment here.
+
+    # Something else decides.
     UNJUDGED = auto()
     UNREADABLE = auto()
     CONTRARY = auto()
     LEFT = auto()
+    # It will join the list by a handover, when another one has joined.
     AWAITED = auto()
+    # Another one has joined, so it joins now.
     JOINING = auto()
     # The master has forgotten nothing since it was written.
     INTACT = auto()
@@ -39,12 +43,15 @@ class MarkerState(Flag):
     FORGETFUL = auto()
     OLDER = auto()
 
-    # From here on the master has no final marker. It may also have that of another list.
+    # From here on the master has no final marker.
+
+    # No other master has one so far, but some are still being dialled; or it has that of another list.
     UNDECIDED = auto()
     ALL_NEW = auto()
     PREPARED = auto()
     MAYBE_NEW = auto()
     JUST_MISSED = auto()
+    # Others have theirs, or this client knew the marker.
     LOST = auto()
 
     PRESENT = INTACT | FORGETFUL | OLDER

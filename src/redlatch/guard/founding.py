@@ -30,7 +30,7 @@ from enum import Enum, auto
 from redlatch.guard.handshake import HandshakeReport
 from redlatch.guard.marker import OF_FOUNDING, PREPARED, Marker
 
-# Others wait as long for a founder that has ended in step 1.
+# A draft expires after this time. Others wait as long for a founder that has ended in step 1.
 DRAFT_KEPT_MS = 3000
 
 # An attempt's number is its founder's rank and a count. The rank is the time of the first attempt in microseconds with

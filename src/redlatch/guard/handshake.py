@@ -15,7 +15,7 @@ from redlatch.votes.commands import pack
 from redlatch.votes.redaction import shown
 from redlatch.votes.units import UNBOUNDED
 
-# The servers' default of repl-backlog-ttl: for how long a master without replicas remembers that it was one.
+# The servers' default of repl-backlog-ttl: for how long a master without replicas remembers that it was a replica.
 BACKLOG_MS = 3_600_000
 
 MOST_SECONDS = 1 << 40

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from redlatch.errors import ConfigurationError
 
-# Seconds.
+# In seconds.
 LONGEST_MAX_TTL = 7 * 86_400
 
 

@@ -92,7 +92,7 @@ class GuardState:
         return max(horizons) if len(horizons) >= needed else None
 
     def may_be_sure(self) -> bool:
-        # Others may shorten the quarantine only then.
+        # Other masters can shorten the quarantine only then.
         return len(self.masters) > 1 and self.default_ttl_ms < self.longest_ms
 
     @property
@@ -128,7 +128,8 @@ class GuardState:
         return replace(marker, max_ttl=max_ttl, raised=self.longest_ms if self.longest_ms > max_ttl else 0)
 
     def _allowed_elsewhere(self, master: GuardedMaster, now_ns: int) -> int:
-        # Others may have written new markers after 35 days without any client.
+        # 0 if none can exist any more. A client remembers markers that have expired: after 35 days without any client,
+        # others may have written new ones.
         there = [other.marker for other in self.others(master) if other.knew_marker(now_ns)]
         return min(self.allowed_ms, max([marker.max_ttl for marker in there if marker is not None], default=0))
 
@@ -145,7 +146,7 @@ class GuardState:
         return max([master.noted_ns for master in self.masters]) <= min([master.asked_ns for master in self.masters])
 
     def heard(self, master: GuardedMaster, after_ns: int) -> bool:
-        # A quorum needs so many besides this one.
+        # A quorum needs this many others.
         read = [other for other in self.others(master) if other.marker is not None and other.asked_ns >= after_ns]
         return len(read) >= quorum_of(len(self.masters)) - 1
 

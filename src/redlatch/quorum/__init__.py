@@ -1,1 +1,1 @@
-"""The algorithm, as generators that yield effects (see `effects`). No I/O: clock and random numbers are passed in."""
+"""The algorithm, as iterators of effects (see `effects`). No I/O: clock and random numbers are passed in."""

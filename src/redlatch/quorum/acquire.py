@@ -38,8 +38,8 @@ def acquire(
 
     Args:
         hold: in the end it is HELD or FREE. If the iterator raises, the driver recovers it.
-        give_up_ns: when to stop trying; None is never. One attempt is always made, unless another hold of this client
-            is the head and `Quorum.trust_local_holder` is True.
+        give_up_ns: when to stop trying; None is never, and 0 is after one attempt. One attempt is always made, unless
+            another hold of this client is the head and `Quorum.trust_local_holder` is True.
         ticket: identifies the claim on the hold. None: the caller has claimed it.
         lock: the lock object whose upkeep begins when it is held, or None.
 
@@ -124,6 +124,7 @@ class Acquiring(Call):
         return (alone and quorum.queues.note_unqueued(hold, started)) or quorum.queues.become_head(hold, started)
 
     def _ask(self, started_ns: int) -> Ballot | None:
+        """Begin an attempt; return the ballot that must be sent ahead of it, if any."""
         try:
             self._ballot = self._attempt.begin(started_ns)
             self._ahead = self._kind.ahead()

@@ -32,7 +32,7 @@ Going = tuple[int, Hold, bool, Command | None]
 def acquire_many(quorum: Quorum, holds: list[Hold], ticket: object, ttl_ms: int) -> Steps:
     """Make one attempt on each lock, and a second one if connections broke. Each hold ends HELD or FREE.
 
-    If the generator is interrupted or raises, the caller abandons the holds with this ticket.
+    If the iterator is interrupted or raises, the caller abandons the holds with this ticket.
 
     Raises:
         QuorumUnavailable: two attempts in a row on one lock had no verdict, because too many masters failed.

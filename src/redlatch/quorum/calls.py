@@ -34,8 +34,9 @@ class Calls(Quorum):
         ticket: object,
         lock: Any = None,
     ) -> Steps:
-        """Claim a hold and try to win its lock, once if the timeout is 0. The calling task owns it, even if another one
-        runs this. When it is held, the upkeep of the lock object begins.
+        """Claim a hold and try to win its lock, once if the timeout is 0.
+
+        The calling task owns it, even if another one runs this. When it is held, the upkeep of the lock object begins.
         """
         return acquire(self, hold, ttl_ms, self._give_up_ns(timeout), ticket, lock)
 

@@ -11,7 +11,7 @@ from ..votes.commands import Command
 # The states of a claim.
 #
 # FREE         No attempt is under way. An acquire may have the claim already (`ticket`).
-# WAITING      Nothing is on the masters.
+# WAITING      The acquire has made no attempt yet, or waits in the queue. Nothing is on the masters.
 # ASKING       An acquire makes attempts, or waits between two of them: the masters may have the key.
 # HELD         The lease counts until its deadline.
 # RELEASING    A release is under way.
@@ -136,6 +136,7 @@ class Claim:
             self.entered = self.ticket
 
     def _to_claimed(self, ticket: object) -> None:
+        # After an unconfirmed release the claim is free to take.
         if (self.ticket is None or self.state == UNCONFIRMED) and not self.awaited:
             self.ticket = ticket
             self.state = FREE
@@ -157,7 +158,7 @@ class Claim:
 
     def _to_releasing(self, now_ns: int) -> bool:
         """Begin a release; return whether an earlier one had no verdict."""
-        # HELD: see `is_held`, whose call would let another thread in before the change.
+        # 3 is HELD. A call of `is_held` would let another thread in before the change.
         if self.state == 3:
             self.let_go_ns = now_ns
             self.state = RELEASING

@@ -45,7 +45,7 @@ POLL_SHARE = 8
 # masters keep the call.
 HALF = 2
 
-# More calls than this are a call of all waiters; so are 0.
+# 0, or more than this, calls all waiters.
 MOST_CALLS = 1000
 
 
@@ -98,7 +98,7 @@ class CallQueue:
             now = quorum.clock.now()
             self._wake_own(ballot, count)
             if ballot.yes >= ballot.quorum:
-                # Too late, waiters could have missed the call.
+                # Too late, waiters could have missed the call; and a master may have forgotten it already.
                 if now - started <= self.limit_ns and not quorum.doubts.cover(started):
                     return
                 number = self.propose()
@@ -212,7 +212,8 @@ class Waiter:
         queue = self._queue
         if not called:
             return queue.quorum.ballot(self.leaving(0))
-        # The waiter counts as alive until it should have the lock again.
+        # The waiter counts as alive until it should have the lock again. The answers, which `used` reads, come before
+        # those of the acquire that follows.
         self._last = self._question(max(queue.ttl_ms, queue.keep_ms // ALIVE_SHARE), False)
         return self._last
 

@@ -6,6 +6,8 @@ Send(ballots)    send their commands to every master; do not wait
 QueueEntry       wait until it is called or its time is over
 Pause(until_ns)  wait
 Answer(value)    return the value; the last effect of an iterator that answers a question
+
+An iterator does no I/O, and takes the time and random numbers from the `Quorum`.
 """
 
 from __future__ import annotations

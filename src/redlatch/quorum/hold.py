@@ -34,9 +34,10 @@ class Hold(Claim):
         lease: what the last attempt asked for, stored before the first byte with its token leaves, so that an
             interrupted attempt can be undone at any point. It counts only in the state HELD.
         wanted_ns: if an extension waits for another one, the time before which it checks again; otherwise 0.
-        has_upkeep: whether a lock object with this hold has an upkeep, or had one.
+        has_upkeep: whether a lock object with this hold has an upkeep, or had one; a cheap check before the lock
+            object is asked.
         token_exposed: whether the token was given to a user, who may release the lock with it from anywhere.
-        lacking: when an extension began, and a bit mask of the masters that had no key then (see `repair`).
+        lacking: when an extension began, and a bit mask of the masters that had no key then (see `quorum.repair`).
         lost_ns: leases that were asked for until this time are lost, because the key was deleted.
         lost_because: the token of the lease that was last found lost, and its loss.
     """
@@ -143,7 +144,10 @@ class Hold(Claim):
             lease = self.lease
 
     def prolong(self, token: bytes, asked_ns: int, deadline_ns: int) -> None:
-        """Apply an extension that began at `asked_ns`; 0 keeps the deadline, because a later one has begun."""
+        """Apply an extension that began at `asked_ns`, unless the lock was lost meanwhile.
+
+        A `deadline_ns` of 0 keeps the deadline, because a later extension has begun.
+        """
         lease = self.lease
         while lease.token is token and self.lost_ns < asked_ns:
             if self._replace(lease, lease.extended(deadline_ns or lease.deadline_ns, asked_ns)):
@@ -161,7 +165,7 @@ class Hold(Claim):
 
     def lose(self, now_ns: int) -> None:
         """Record that the key was deleted: a lease that is held or handed off meanwhile is lost."""
-        # First, because `take_lease` and `prolong` check `lost_ns` last.
+        # First: `take_lease` checks `lost_ns` after its last change, and `prolong` before each replacement.
         self.lost_ns = now_ns
         if self.state == HELD:
             self.shorten(self.lease.token, now_ns)
@@ -192,8 +196,9 @@ class Hold(Claim):
             self.shorten(lease.token, lost_ns)
 
     def give_back(self) -> Command:
-        """Return the command that releases a lease which the hold cannot use. In the state ASKING, `undoing` releases
-        it after an interrupt.
+        """Return the command that releases a lease which the hold cannot use; call `to_waiting` once it was sent.
+
+        In the state ASKING, `undoing` releases it after an interrupt.
         """
         self._to_asking()
         return self.releasing()
@@ -217,7 +222,7 @@ class Hold(Claim):
     def busy(self, now_ns: int) -> bool:
         """Return whether other holds of this client should wait for this one.
 
-        Not if its token was exposed: a user may release it elsewhere, and only the masters know.
+        A hold whose token was exposed is not busy: a user may release it elsewhere, and only the masters know.
         """
         return (self.held(now_ns) and not self.token_exposed) or self.state in (WAITING, ASKING, RELEASING)
 

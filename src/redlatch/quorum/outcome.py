@@ -73,7 +73,7 @@ def broke(ballot: Ballot) -> bool:
 
 
 def may_heal(ballot: Ballot) -> bool:
-    """Return whether waiting may bring a quorum: not against missing rights or wrong passwords."""
+    """Return whether waiting may bring a quorum. It does not help against missing rights or wrong passwords."""
     causes = (ballot.causes or {}).values()
     refusals = [cause for cause in causes if isinstance(cause, (AuthenticationError, NoPermissionError))]
     return ballot.size - len(refusals) >= ballot.quorum
@@ -119,7 +119,7 @@ def refusers(doubts: Doubts, ballot: Ballot, lease: Lease, now_ns: int) -> int:
 
 
 def proves_nothing(doubts: Doubts, ballot: Ballot, lease: Lease, now_ns: int) -> bool:
-    """Return whether no quorum had forgotten the lease before this release."""
+    """Return True unless a quorum has said that it had forgotten the lease before this release."""
     return refusers(doubts, ballot, lease, now_ns).bit_count() <= ballot.size - ballot.quorum
 
 

@@ -1,4 +1,4 @@
-"""What a client decides by: pauses, limits of hand-offs, the first master, numbers of fenced locks, doubts, outages."""
+"""The policies of a client: pauses, limits of hand-offs, the first master, numbers of fenced locks, doubts, outages."""
 
 from __future__ import annotations
 
@@ -236,8 +236,9 @@ class Outage:
         self._gave_up_ns = started_ns
 
     def rides_until_ns(self, patience_ns: int, began_ns: int, until_ns: int) -> int:
-        """Return until when an acquire rides the outage out; 0 if it gives up at once. A single attempt has `until_ns`
-        0.
+        """Return until when an acquire rides the outage out; 0 if it gives up at once.
+
+        A single attempt has an `until_ns` of 0.
         """
         if not patience_ns:
             return 0

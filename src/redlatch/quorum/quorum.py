@@ -159,8 +159,9 @@ class Quorum:
         return min(self.wait_ns(ttl_ms), max(100_000_000, left_ns))
 
     def lone_ns(self, wait_ns: int, round_ns: int) -> int:
-        """Return how long an attempt waits for the master that it asks first; `round_ns` is of the last lost attempt on
-        all.
+        """Return how long an attempt waits for the master that it asks first.
+
+        `round_ns` is the duration of the last lost attempt that asked all masters.
         """
         if self.attempt_ns is not None:
             return wait_ns // 10

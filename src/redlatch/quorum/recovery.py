@@ -44,7 +44,7 @@ def resend_release(quorum: Quorum, driver: Any, hold: Hold, ticket: object, erro
     if quorum.released_ns and isinstance(error, ClientClosed) and hold.state == HELD and hold.ticket is ticket:
         gone = loss(why_lost(quorum, hold, True), hold)
         # `close` may not have come to this lease, and finds no hold that is free. The lease ends before its release
-        # leaves (see `repair`).
+        # leaves (see `quorum.repair`).
         hold.lose(quorum.clock.now())
         driver.send([hold.releasing()])
         hold.free()

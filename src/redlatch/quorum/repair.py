@@ -14,7 +14,7 @@ Rules:
   * It is no vote. The next extension asks the master again.
   * Each renewal wakes the waiters of other clients, who hold the missing key for a moment. So a repair that is refused
     is sent again at once, at most MOST times.
-  * There is none for a token that was given to a user: a release from anywhere could come before it.
+  * No repair is sent for a token that was given to a user: a release from anywhere could come before it.
 """
 
 from __future__ import annotations

@@ -89,7 +89,10 @@ class Upkeep:
         return None if term is None or term.token is not self.hold.token else term.reason
 
     def begin(self, now_ns: int) -> Term:
-        """Begin or continue the upkeep of a lease. One that was lost meanwhile stays over: its loss was noted."""
+        """Begin or continue the upkeep of a lease.
+
+        One that was lost meanwhile is not begun again: its loss was noted.
+        """
         term = self.term
         if term is None or term.token is not self.hold.token:
             if self.event is not None and self.event.is_set():
@@ -134,7 +137,8 @@ class Term:
     """The upkeep of one lease of a lock, from its acquire to its release or loss.
 
     The first step of a release takes the hold out of HELD, and from then on the term is not live. So a release that was
-    refused or never began ends no upkeep.
+    refused or never began ends no upkeep. A renewal belongs to a term: its result says nothing about a later lease of
+    the same lock.
 
     Only the thread that calls `UpkeepSchedule.due` changes a term once it has begun.
 

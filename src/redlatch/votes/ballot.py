@@ -194,7 +194,7 @@ def new_ballot(command: Command, size: int, quorum: int, until_ns: int) -> Ballo
 def last_open(ballots: list[Ballot], end: int, late_ns: int) -> int:
     """Return the place of the last ballot before `end` that is undecided and was in time at `late_ns`, or -1.
 
-    A coroutine has no C types.
+    This is a function, because a coroutine has no C types.
     """
     for place in range(end - 1, -1, -1):
         ballot = ballots[place]

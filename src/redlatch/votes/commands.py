@@ -292,7 +292,7 @@ class Look(Command):
 
 
 class Called(Command):
-    """Ask whether a waiter of a fair lock was called (STRLEN of its own key); if not, watch that key."""
+    """Ask whether a waiter was called (STRLEN of its own key); if not, watch that key."""
 
     __slots__ = ()
 

@@ -202,7 +202,7 @@ FULL = Script(_NOW + 'return redis.call("zcount",KEYS[1],"("..now,"+inf")>=tonum
 # --- readers and writers: KEYS[1] the holders (score: when the lock expires), KEYS[2] the writer's token, KEYS[3] the
 # waiting writers (score: when the writer counts as dead). Members of KEYS[1] are the readers' tokens, and "w" for the
 # writer. Members of KEYS[3] are the tokens of the writers' first attempts, so each writer removes only its own. A
-# refusal does not change KEYS[1]: the server pushes no change by others after a change by this client.
+# refusal does not change KEYS[1]: after a change by this client, the server would push no change by others.
 
 # ARGV[1] token, [2] ttl in milliseconds. No reader comes in while a writer holds the lock or waits.
 READ_ACQUIRE = Script(

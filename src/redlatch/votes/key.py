@@ -6,7 +6,7 @@ from redlatch.errors import ConfigurationError
 
 MAX_BYTES = 512
 
-# Of the suffixes that the lock family appends to a key.
+# The longest suffix that the family appends to a key, in bytes.
 MAX_SUFFIX = 64
 
 

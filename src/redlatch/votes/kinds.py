@@ -30,7 +30,9 @@ class Declaration:
         plural: the word of errors about locks that need scripts.
         suffixes: what each of its keys has behind the key of a plain lock. All begin with the first one.
         rights: the commands that its user needs beside those of a plain lock.
+        needs_scripts: whether only scripts can perform it.
         home: the module and the class in `quorum.kinds`; empty if it is no kind of lock.
+        storage: how a master keeps its holders.
         waiters: the command that asks for its waiters, and the suffix of their key.
     """
 
@@ -126,5 +128,5 @@ def in_words(words: list[str]) -> str:
     return " and ".join([", ".join(words[:-1]), *words[-1:]] if words[1:] else words)
 
 
-# For errors.
+# The kinds that need scripts, as errors name them.
 FAMILY = in_words(list(dict.fromkeys([each.plural for each in ALL if each.needs_scripts])))

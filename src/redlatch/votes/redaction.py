@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-# Characters.
+# The longest text that is shown, in characters.
 LONGEST = 200
 
 # No error of a server is longer.

@@ -90,7 +90,8 @@ return tonumber(ARGV[3])""",
     keys=2,
 )
 
-# KEYS[2] counter, ARGV[1] token, ARGV[2] first and ARGV[3] last proposed fence.
+# KEYS[2] counter, ARGV[1] token, ARGV[2] first and ARGV[3] last proposed fence. If the key holds the token and the
+# first fence is above the counter, raise the counter to the last one.
 CONFIRM = Script(
     _COUNTER
     + f"""if redis.call("get",KEYS[1])~=ARGV[1] or tonumber(ARGV[2])<=counter() then return 0 end
@@ -99,7 +100,7 @@ return 1""",
     keys=2,
 )
 
-# A job that runs once a month finds its marker. That is more than twice the longest ttl of a lock.
+# A marker lives for 35 days without a client, so a monthly job finds it. That is more than twice the longest ttl.
 KEPT_MS = 35 * 86_400_000
 
 # A marker has two lines: its identity, and its horizon in milliseconds.

@@ -70,7 +70,7 @@ class Fair(Kind):
             self._place = CHANGED
             # After a long wait in the queue of this client, the masters would refuse the old ticket.
             self._next = max(self._next, quorum.fences.now() - scripts.SKEW_US // 2)
-        # Only here, because the undo of the last attempt names the old ticket.
+        # The ticket changes only here, because the undo of the last attempt names the old ticket.
         self._ticket = self._next
         if place == NEW and key in quorum.queues.crowded:
             quorum.queues.crowded.discard(key)

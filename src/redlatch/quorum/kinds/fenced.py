@@ -47,6 +47,7 @@ class Fenced(WatchingKind):
 
     def second_round(self, quorum: Quorum, hold: Hold, ballot: Ballot) -> Ballot | None:
         lease, fences = hold.lease, quorum.fences
+        # The second comparison is for a clock that was set back.
         high = lease.fence >= fences.marked_floor or lease.fence >= fences.floor()
         if not ballot.won() or (high and ballot.yes >= ballot.quorum):
             return None

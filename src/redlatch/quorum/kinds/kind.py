@@ -14,7 +14,7 @@ from ..lease import Lease, new_lease
 if TYPE_CHECKING:
     from ..quorum import Quorum
 
-# The most attempts after the timeout that may follow answers of the masters.
+# The default of `Kind.late`.
 LATE = 8
 
 # To which holds a lease may be handed off: none, plain ones, or those whose token was chosen.
@@ -31,7 +31,11 @@ class Kind:
         enters_queue: whether a hold waits in the queue of its client, of which only the head asks the masters.
         shares: whether other holds of the same client may have the lock at the same time.
         orderly: whether the masters keep the order of waiters, so waiters of other processes need no chance first.
-        undoes: whether an attempt is undone without a known yes. False if another holder may have chosen the token.
+        undoes: whether an attempt is undone without a known yes. False if another holder may have chosen the same
+            token.
+        hand_off_group: to which holds a lease may be handed off: `NEVER`, `PLAIN_ONES` or `CHOSEN_ONES`.
+        numbers: whether each holder gets a fence.
+        late: the most attempts after the timeout that may follow answers of the masters.
         asks_one_first: whether the attempt after a refused one asks one master before the others.
         waits_for_all: whether a refused attempt waits for the other masters. If all refuse, nothing must be undone.
         signs_off: whether the last attempt is undone even if all masters have refused it.
@@ -137,13 +141,13 @@ class Kind:
         return None if self.shares else key
 
     def locked(self, key: bytes) -> Command:
-        """Ask whether the lock is held, or a semaphore full."""
+        """Return the command that asks whether the lock is held, or a semaphore is full."""
         return Locked(key, b"", 0)
 
     def holder(self, key: bytes) -> Command | None:
-        """Ask for the holder; None if there may be several."""
+        """Return the command that asks for the holder; None if there may be several."""
         return AskHolder(key, self.numbers)
 
     def blocker(self, key: bytes) -> Command | None:
-        """Ask which single holder keeps others from acquiring."""
+        """Return the command that asks which single holder keeps others from acquiring."""
         return self.holder(key)

@@ -58,7 +58,7 @@ class Slot(WatchingKind):
         return range(first, min(first + WINDOW, self._permits))
 
     def acquiring(self, quorum: Quorum, key: bytes, lease: Lease, ttl_ms: int) -> Command:
-        # Only here, because the undo of the last attempt names the old slot.
+        # The slot changes only here, because the undo of the last attempt names the old slot.
         self._slot = self._next
         window = self._window()
         numbers = ttl_ms, self._slot, window.start, len(window), self._permits

@@ -45,6 +45,7 @@ def reach_the_head(quorum: Quorum, hold: Hold, ttl_ms: int, until_ns: int) -> Ge
     if quorum.clock.now() < until_ns:
         backs_off = yield from _wait_in_queue(quorum, hold, ttl_ms, until_ns)
     elif not quorum.trust_local_holder:
+        # A user may have deleted the key of the holder. Only the masters know.
         return True
     if hold.state == HELD:
         return False
@@ -193,7 +194,7 @@ def _keep_or_extend(quorum: Quorum, hold: Hold, ttl_ms: int) -> Steps:
     """Keep a lease that was handed off if nine tenths of the wanted validity are left; else extend it.
 
     If less than 19/20 are left, an extension leaves for which no caller waits. So in most cases no holder waits for
-    one.
+    one. If an extension that is waited for fails, the lease is released, and the hold asks the masters again.
     """
     now = quorum.clock.now()
     hold.apply_refresh(now)

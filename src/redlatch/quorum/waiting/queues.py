@@ -8,7 +8,8 @@ Rules:
     at least one of the two sees the other and has the lease released. A lease whose waiter has left is never handed to
     another one.
   * No waiter is forgotten. A hold that joins a queue looks for the head afterwards, and a hold that gives the head up
-    looks into the queue afterwards. An entry is called in two steps, as a watch is (see `watches`).
+    looks into the queue afterwards. An entry is called in two steps, as a watch is (see `watches`). Only
+    `_have_it_look` appends an undecided entry: its waiter wakes up only to look.
 
 There is never a call between a check and the step that follows from it, as in `claim`.
 """
@@ -52,6 +53,7 @@ class QueueEntry:
         lease: the lease that `giver` handed off with the call; None if the masters must be asked.
         backs_off: whether other processes get a chance first.
         looks: whether the waiter watches the holder's key while it is the first in the queue.
+        watch: its look at that key, if one is under way. The thread that calls the entry decides this look, too.
     """
 
     __slots__ = ("backs_off", "decided", "giver", "hold", "lease", "left", "looks", "until_ns", "waiter", "watch")
@@ -300,6 +302,7 @@ class WaitQueues:
         since_ns = hold.lease.since_ns
         if self._deletions:
             lost = list(self._deletions)
+            # If the list is full, it may have lost a deletion of this key.
             if len(lost) == MAX_DELETIONS and lost[0][1] >= since_ns:
                 return True
             for key, lost_ns in lost:

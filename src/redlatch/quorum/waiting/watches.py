@@ -34,7 +34,10 @@ class Watch(Ballot):
         return self.yes + (0 if self.answers is None else len(self.answers)) >= self.quorum
 
     def left_ns(self) -> int:
-        """Return when enough watched keys expire for a quorum of yes votes; 0 if it has one, or never will."""
+        """Return in how many nanoseconds enough watched keys expire for a quorum.
+
+        0 if no yes is missing, or too few keys are watched.
+        """
         # A copy: another thread may add an answer meanwhile.
         answers = list((self.answers or {}).values())
         left = sorted([answer if answer >= 0 else FOREVER_MS for answer in answers])

@@ -1,9 +1,9 @@
 """Masters that are silent: ballots do not wait for their votes.
 
 A master is suspected if a quorum has voted without it and it then stays silent for several times the quorum's round
-time. Commands still go to it. Its next byte, or its next connection, ends the suspicion. A master that is only far away
-answers soon after each suspicion. From its second such answer on, attempts wait for it as long as it needs, so that its
-vote counts.
+time. Attempts, releases and looks no longer wait for its vote. Commands still go to it. Its next byte, or its next
+connection, ends the suspicion. A master that is only far away answers soon after each suspicion. From its second such
+answer on, attempts wait for it as long as it needs, so that its vote counts.
 """
 
 from __future__ import annotations
