@@ -81,7 +81,7 @@ IN_DOUBT = Loss(
     LossKind.IN_DOUBT, "a master that voted for it may have forgotten it; extend() finds out whether a quorum has it"
 )
 
-# Of a re-entrant lock.
+# Only a re-entrant lock can have this loss.
 HOLDER_ENDED = Loss(LossKind.OTHER, "its holder ended without releasing it, so it was no longer renewed and ran out")
 
 # The kinds that figures count.

@@ -89,7 +89,7 @@ class Options:
         check_type("guard", self.guard, (Guard, NoneType), "a redlatch.Guard or None")
         owner_name(self.owner)
         max_ttl_ms = UNBOUNDED if self.guard is None else self.guard.max_ttl_ms
-        # Others cannot change the frozen fields.
+        # The dataclass is frozen, so an assignment would fail.
         vars(self).update(
             ttl_ms=ttl_ms_of(self.ttl, self.drift_factor, max_ttl_ms),
             max_ttl_ms=max_ttl_ms,

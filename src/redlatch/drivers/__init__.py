@@ -1,1 +1,1 @@
-"""The drivers run the generators of `quorum`: one driver for threads, one for asyncio."""
+"""The drivers run the iterators of `quorum`: one driver for threads, one for asyncio."""

@@ -155,13 +155,14 @@ class BackgroundThread:
         return seconds
 
     def _read(self, driver: Any) -> float | None:
-        """Return the seconds until the reading is due, None if nothing was asked for."""
+        """Read late replies if that is due; return the seconds until it is, None if nothing was asked for."""
         if self._read_planned and now_ns() >= self._read_at_ns:
             # First: a thread that leaves during the reading asks again.
             self._read_planned = False
             try:
                 driver.read_late_replies()
             except BaseException:
+                # An `on_lost` may raise SystemExit.
                 logger.exception("reading late replies failed; the next try comes in %s s", PERIOD)
                 self._read_asked = True
         if self._read_asked:
@@ -232,6 +233,7 @@ class PushReader:
             try:
                 driver.read_late_replies()
             except BaseException:
+                # An `on_lost` may raise SystemExit.
                 logger.exception("reading what the masters push failed; the next try comes in %s s", REST)
 
     def _sockets(self) -> list[int]:

@@ -152,7 +152,7 @@ class Connections(Resources):
                 self.record_silent(ballot)
 
     def notify_lost(self) -> None:
-        """Call this outside the I/O section: it runs `on_lost`."""
+        """Run `on_lost` for unawaited releases that found the lock lost. Call it outside the I/O section."""
         report_lost_releases(self.fleet.lost, self._doubts, self._clock.now())
 
     def arrive(self, index: int, outcome: Arrival) -> bool:
@@ -312,7 +312,7 @@ class Connections(Resources):
         return twin_of(index, run_id, there, self._masters)
 
     def redial(self, link: Link) -> bool:
-        """Return whether leases are in doubt because the votes of the broken link may be void."""
+        """Dial the master of a broken link; return whether leases are in doubt because its votes may be void."""
         doubted_ns = link.cause.doubted_ns if isinstance(link.cause, MasterQuarantined) else 0
         self._doubts.add(doubted_ns, link.index)
         logger.info("connection to master %s broke: %s", link.address, shown(link.cause, MOST_SHOWN))

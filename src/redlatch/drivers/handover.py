@@ -31,6 +31,7 @@ logger = logging.getLogger("redlatch")
 # while it uses them.
 STRIDE = 1 << 16
 
+# Seconds between two looks at a new master.
 PAUSE = 0.25
 
 # For how long failed attempts wait for a handover, besides the longest ttl. The mover may have to wait twice.

@@ -114,7 +114,10 @@ class Leader:
             self.serve()
 
     def lead(self, ballot: Ballot, fresh: Ballot | None) -> bool:
-        """Drive the sockets until a ballot is decided or its time is over; return False if the role was not free."""
+        """Drive the sockets until a ballot is decided or its time is over; return False if the role was not free.
+
+        `fresh` is the ballot if it was not submitted yet, otherwise None.
+        """
         me = this_thread()
         try:
             if self.role.setdefault(ROLE, me) == me:

@@ -1,4 +1,4 @@
-"""What is said of the masters: log messages, one for each change and not for each try, and errors of a refused list."""
+"""Log messages about the masters, one for each change and not for each try, and the errors of a refused list."""
 
 from __future__ import annotations
 

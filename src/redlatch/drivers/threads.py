@@ -159,7 +159,10 @@ class Driver(BaseDriver):
         return self._lifecycle.closed
 
     def read_late_replies(self) -> None:
-        """Closing and `on_lost` may take long, so they run in threads of their own: renewals may be due meanwhile."""
+        """Read late replies.
+
+        Closing and `on_lost` may take long, so they run in threads of their own: renewals may be due meanwhile.
+        """
         self._leader.read_late_replies()
         if self._closing.overdue and not run_aside("close", self._closing.close_late):
             self._closing.close_late()

@@ -126,7 +126,7 @@ def _refuse_context(function: Any, result: Any) -> None:
 
 
 def _through(decorate: Callable[[Any], Any]) -> Callable[[AnyFunction], AnyFunction]:
-    # Of static and class methods, the function inside is decorated.
+    # Decorate the function inside a static or class method.
 
     def decorate_any(function: Any) -> Any:
         if isinstance(function, (staticmethod, classmethod)):
@@ -180,10 +180,10 @@ def async_locking(
         async def locked(*args: Any, **named: Any) -> Any:
             async with make(name(*args, **named), ttl, options):
                 result = function(*args, **named)
-                # Not awaitable: a wrapper has already run the coroutine to its end.
+                # If the result is not awaitable, a wrapper has already run the coroutine.
                 if inspect.isawaitable(result):
                     result = await result
-                # Awaitable, but no coroutine: the function's result is a task or a pool, say.
+                # A result that is awaitable but no coroutine, such as a task, is allowed.
                 if not inspect.isawaitable(result) or inspect.iscoroutine(result):
                     _refuse_result(function, result, "await it in the function")
                 return result

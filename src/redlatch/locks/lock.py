@@ -32,7 +32,7 @@ logger = logging.getLogger("redlatch")
 
 
 class Driver(Protocol):
-    """What a lock needs of the driver that runs the calls of its client's quorum (`quorum.calls`).
+    """The methods that a lock needs of its client's driver, which runs the calls of `quorum.calls`.
 
     The driver for threads blocks the calling thread, that for asyncio returns an awaitable.
     """
@@ -255,7 +255,7 @@ class BaseLock(Core):
             if not isinstance(error, Exception):
                 raise
 
-    # --- the generators of the calls ---------------------------------------------------------------
+    # --- the calls ---------------------------------------------------------------------------------
 
     def _extending(self, ttl: float | None) -> Steps:
         shared = self._shared
@@ -270,7 +270,7 @@ class BaseLock(Core):
     def _refusal(self) -> Refusal:
         return Refusal(self._shared, [self._hold], self._timeout or 0.0)
 
-    # Whether the calling thread or task has made a ticket.
+    # Returns whether the calling thread or task has made a ticket.
     _made_here: Callable[[object], bool]
 
     def _may_leave(self, ticket: object, entered: object) -> bool:

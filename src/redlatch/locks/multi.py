@@ -88,7 +88,7 @@ class BaseMultiLock:
         if lost is not None:
             raise lost
 
-    # Whether the calling thread or task has made a ticket.
+    # Returns whether the calling thread or task has made a ticket.
     _made_here: Callable[[object], bool]
 
     def _leaves(self, claims: list[tuple[Any, object]], entered: object) -> bool:

@@ -23,7 +23,7 @@ class ThreadOwner:
 
 
 def of_threads() -> Callable[[], ThreadOwner]:
-    # Looked up only now, because gevent may have replaced it since this module was imported.
+    # `threading.local` is looked up here, because gevent may have replaced it since this module was imported.
     local = threading.local()
 
     def owner() -> ThreadOwner:

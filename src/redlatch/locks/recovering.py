@@ -4,7 +4,8 @@ These functions are compiled in no build: Python may raise an interrupt just aft
 each has the handler in it, because a second interrupt may come before the `try` of a function that the handler calls.
 
 A release, the end of a ``with``, and the calls of `Lock` and of batches repeat the handler instead. An interrupt before
-their `try` would leave the lock held, so nothing may come before it; and the last two save the time.
+their `try` would leave the lock held, so no call may come before it, except while nothing is claimed yet; and the last
+two save the time.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from redlatch.sql.forks import was_inherited
 from redlatch.sql.settings import SHEDLOCK, Settings
 from redlatch.wire.bridge.bridge import BackendLost
 
+# How long a statement waits for a locked row or file.
 LOCK_WAIT_MS = 50
 
 ROUNDS = 3

@@ -1,3 +1,5 @@
+"""The common part of both database clients."""
+
 from __future__ import annotations
 
 import sys

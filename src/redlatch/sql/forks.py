@@ -49,8 +49,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_give_up_all)
 
 
+# A fork waits for statements at most for this time.
 WAIT_NS = SECOND
 
+# Seconds between two looks.
 PAUSE = 0.0005
 
 # By thread: until when its fork counts as under way, even if an interrupt has left the entry.

@@ -132,7 +132,7 @@ class History:
         return now_ns() - self._offset.at_ns >= READ_EVERY_NS
 
     def read_clock(self, raw: sa.Connection) -> str:
-        """Return why locks may have expired early, or ""."""
+        """Read the clock; return why locks may have expired early, or ""."""
         sent_ns = now_ns()
         server_us = clock_us(raw)
         jump_ns = self._offset.note(sent_ns, now_ns(), server_us)

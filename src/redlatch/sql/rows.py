@@ -76,7 +76,7 @@ class Rows:
         return self._scalar(self._acquire, key, token, ttl_us=1000 * ttl_ms) is not None
 
     def acquire_fenced(self, key: bytes, token: bytes, ttl_ms: int, first: int, last: int) -> int:
-        """Return `first` if no fence was as high; otherwise minus the highest fence; 0 if the row is not free."""
+        """Take a free row; return `first` if no fence was as high, otherwise minus the highest; 0 if it is not free."""
         numbers = {"ttl_us": 1000 * ttl_ms, "first": first, "last": last, "extra": last - first}
         stored = self._scalar(self._acquire_fenced, key, token, **numbers)
         if stored is None:

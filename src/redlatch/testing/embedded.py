@@ -44,6 +44,7 @@ RESERVED = {"unixsocket", "logfile", "daemonize", "supervised"}
 
 PORT_ATTEMPTS = 5
 
+# The keys in one SCAN or UNLINK.
 TOGETHER = 1000
 
 PROBE_SECONDS = 0.002

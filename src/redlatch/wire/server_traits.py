@@ -1,4 +1,4 @@
-"""What a server says outside of the engine: its traits, its errors, and the limits for its replies."""
+"""The traits of a server, its errors, and the limits for its replies."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ MAX_BYTES = 131_072
 # The map of HELLO has fourteen elements, and seven more for each module.
 MAX_ELEMENTS = 4096
 
+# A length with more digits counts as too large.
 MAX_DIGITS = 18
 
 _WITH_LENGTH = b"$=!"
@@ -123,7 +124,7 @@ class Limits:
 
     hiredis allocates a list as long as the header of an array says, before any element has come: fourteen bytes can
     cost eight gigabytes. After the handshake, only the bridge to a server without scripts parses replies with a length
-    (see `engine`); there the limits count for each batch of commands.
+    (see `wire.engine.replies`); there the limits count for each batch of commands.
     """
 
     def __init__(self) -> None:

@@ -170,7 +170,7 @@ class Transactor:
             raise BackendLost(str(error), breaks=True) from error
 
     def _await(self, unsent: bool) -> None:
-        """Do not wait indefinitely once the engine has left."""
+        """Wait until the server can be read or takes more bytes, but not indefinitely once the engine has left."""
         server = self._sock.fileno()
         if unsent:
             self._busy.modify(server, select.POLLIN | select.POLLOUT)

@@ -18,7 +18,7 @@ _NOTHING = object()
 
 
 def seconds() -> float:
-    """Return the time by a clock that a test does not freeze with those of `time`."""
+    """Return the time. Tests freeze the clocks of `time`, not this one."""
     return now_ns() / SECOND
 
 

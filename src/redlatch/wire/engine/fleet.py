@@ -625,7 +625,7 @@ class Fleet:
         return asked
 
     def _copy_uncovered(self, link: Link, ballot: Ballot) -> Ballot:
-        """Return a ballot for a vote that does not count, because the link does not cover the ttl.
+        """Count a failed vote of a link that does not cover the ttl; return a ballot for the vote that does not count.
 
         The key still keeps others out there, and its vote may count when the lock is extended.
         """
@@ -689,7 +689,7 @@ class Fleet:
         self._end()
 
     def _send_owed(self, link: Link) -> set[Ballot]:
-        """Return the parked ballots that take the answers of owed releases.
+        """Send the releases that the link owes; return the parked ballots that take the answers of some of them.
 
         Any other answer reaches no caller. Unless it is a "no", the "no" to a later copy may be the work of this one.
         """
@@ -790,7 +790,7 @@ class Fleet:
     # --- interrupts, and the end of a client -------------------------------------------------------
 
     def _begin(self) -> None:
-        """Repair an earlier operation that an interrupt left half done."""
+        """Begin an operation; repair an earlier one that an interrupt left half done."""
         if self.torn or self.wires.taken:
             self.recover()
         self.torn = True

@@ -147,7 +147,7 @@ class Wires:
         return self.taken
 
     def collect(self, index: int) -> bytes | OSError | None:
-        """Return the result of the last `wait` once."""
+        """Return the result of the last `wait` once. The end of the stream is an error, too."""
         came, self._came[index] = self._came[index], None
         return came
 
