@@ -212,7 +212,7 @@ def test_masters_that_are_too_slow_for_the_period_end_an_acquire_when_its_time_i
             limit.__enter__()
         await_true(lambda: not any(taken(url, name) for url in masters))
         with pytest.raises(ConfigurationError, match=r"^period: \d+ s leaves no time .* or guard=Guard"):
-            never_in_time(client.rate_limit(name, 2, LONG)).acquire()
+            never_in_time(client.rate_limit(name, 2, 60.0)).acquire()
 
     async def main() -> None:
         async with AsyncClient(masters) as client:

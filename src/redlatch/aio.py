@@ -143,25 +143,30 @@ class AsyncRateLimit(BaseRateLimit):
         """Acquire a permit. It is taken for the period, and never released.
 
         Args:
-            blocking, timeout: as for `AsyncLock.acquire`.
+            blocking: False makes one attempt.
+            timeout: how long to wait, in seconds. None takes the timeout of the rate limit; if that is None, no limit.
 
         Returns:
             Whether there was a permit. At most `limit` calls return True in any window of the period.
 
         Raises:
-            LockBusy, QuorumUnavailable, ConfigurationError, TypeError, ClientUnusable: as for `AsyncLock.acquire`.
+            ConfigurationError: an argument is invalid; or, without a timeout, the masters are too slow for this
+                `period` and the `max_ttl` of the guard.
+            LockBusy, QuorumUnavailable, TypeError, ClientUnusable: as for `AsyncLock.acquire`.
         """
         won, _ = await self._acquire(self._until_ns(blocking, timeout))
         return won
 
     async def _acquire(self, until_ns: int) -> tuple[bool, AsyncLock]:
+        late = 0
         while True:
             lock: AsyncLock = self._permit()
             if not await lock.acquire(timeout=self._left(until_ns)):
                 return False, lock
             if self._counts(lock):
                 return True, lock
-            if self._gives_up(lock, until_ns):
+            late += 1
+            if self._gives_up(lock, until_ns, late):
                 return False, lock
 
     async def __aenter__(self) -> Self:

@@ -144,25 +144,30 @@ class RateLimit(BaseRateLimit):
         """Acquire a permit. It is taken for the period, and never released.
 
         Args:
-            blocking, timeout: as for `Lock.acquire`.
+            blocking: False makes one attempt.
+            timeout: how long to wait, in seconds. None takes the timeout of the rate limit; if that is None, no limit.
 
         Returns:
             Whether there was a permit. At most `limit` calls return True in any window of the period.
 
         Raises:
-            LockBusy, QuorumUnavailable, ConfigurationError, TypeError, ClientUnusable: as for `Lock.acquire`.
+            ConfigurationError: an argument is invalid; or, without a timeout, the masters are too slow for this
+                `period` and the `max_ttl` of the guard.
+            LockBusy, QuorumUnavailable, TypeError, ClientUnusable: as for `Lock.acquire`.
         """
         won, _ = self._acquire(self._until_ns(blocking, timeout))
         return won
 
     def _acquire(self, until_ns: int) -> tuple[bool, Lock]:
+        late = 0
         while True:
             lock: Lock = self._permit()
             if not lock.acquire(timeout=self._left(until_ns)):
                 return False, lock
             if self._counts(lock):
                 return True, lock
-            if self._gives_up(lock, until_ns):
+            late += 1
+            if self._gives_up(lock, until_ns, late):
                 return False, lock
 
     def __enter__(self) -> Self:

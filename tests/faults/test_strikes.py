@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from support.faces import PATIENCE, ask, await_true, descriptors, in_thread
@@ -23,6 +23,7 @@ from support.selection import ALL
 from redlatch import AsyncClient, Client, ClientClosed, LockError, impl
 from redlatch.drivers.background import BackgroundThread
 from redlatch.drivers.leader import ROLE
+from redlatch.locks.thread_lock import ThreadLock
 
 LONG = 30.0
 # A place is passed again in a loop or from another caller, after something else has happened. `make test` strikes at
@@ -104,9 +105,12 @@ class Twice(Strike):
     def __call__(self, frame: FrameType, event: str, called: Any) -> None:
         ours = str(frame.f_globals.get("__name__")).startswith("redlatch")
         if event == "c_return" and ours and called.__name__ == self._first:
-            sys.setprofile(None)
-            sys.settrace(self._again)
-            raise KeyboardInterrupt
+            self.strike_first()
+
+    def strike_first(self) -> NoReturn:
+        sys.setprofile(None)
+        sys.settrace(self._again)
+        raise KeyboardInterrupt
 
     def _again(self, frame: FrameType, event: str, called: Any) -> None:
         if frame.f_code.co_flags & inspect.CO_GENERATOR:
@@ -174,7 +178,10 @@ class Search:
 
     def strike(self, call: Callable[[], object], twice_behind: str = "") -> Place | None:
         """Strike in a call, as `strike` does; or twice, the first time after a function in C with that name."""
-        place = strike(call, Twice(self.known, twice_behind) if twice_behind else Strike(self.known))
+        return self.run(call, Twice(self.known, twice_behind) if twice_behind else Strike(self.known))
+
+    def run(self, call: Callable[[], object], striking: Strike) -> Place | None:
+        place = strike(call, striking)
         self._whole = 0 if place is not None else self._whole + 1
         return place
 
@@ -286,6 +293,27 @@ def test_row_37_a_second_interrupt_while_the_first_is_handled_leaves_nothing(
             check_nobody_is_left(client, other, three, each, place)
             assert not client._quorum.queues.heads, place
     assert len(search.known) > 10
+
+
+def test_row_37_a_second_interrupt_just_after_the_driver_has_returned_leaves_nothing(
+    search: Search, three: list[str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python may raise an interrupt just after a compiled function has returned."""
+    whole = ThreadLock._acquire
+    with Client(three) as client, Client(three) as other:
+        client.connect()
+        for each in search.names(name):
+            striking = Twice(search.known, "")
+
+            def interrupted(lock: Any, *args: Any, striking: Twice = striking) -> NoReturn:
+                assert whole(lock, *args)
+                striking.strike_first()
+
+            with monkeypatch.context() as patched:
+                patched.setattr(ThreadLock, "_acquire", interrupted, raising=False)
+                place = search.run(client.lock(each, ttl=2 * LONG).acquire, striking)
+            check_nobody_is_left(client, other, three, each, place)
+    assert len(search.known) > 5
 
 
 @pytest.mark.parametrize("what", ["acquire", "release"])

@@ -6,7 +6,7 @@ from functools import partial
 
 from .catalogue import CONTENTION, ENGINE, HOLD, LOCK, OUTCOME, POLICY, QUORUM, RELEASE, SCHEDULE, WAITING, Mutant
 
-CLIENT, DRIVER, BACKGROUND = "locks/thread_lock.py", "drivers/threads.py", "drivers/background.py"
+DRIVER, BACKGROUND = "drivers/threads.py", "drivers/background.py"
 LEADER, FOLLOWERS, CLOSING = "drivers/leader.py", "drivers/followers.py", "drivers/closing.py"
 
 _bug = partial(Mutant, threads="any")
@@ -193,13 +193,5 @@ THREADS = (
         "        try:\n            quorum.queues.join(quorum, entry, now)\n",
         "        quorum.queues.join(quorum, entry, now)\n        try:\n",
         threads="queueing",
-    ),
-    _bug(
-        "a second interrupt ends the undo of an acquire",
-        "interrupt",
-        CLIENT,
-        "                self._shared.quorum.abandon(self._shared.driver, self._hold, ticket)\n                raise\n",
-        "                raise\n",
-        threads="interrupts",
     ),
 )

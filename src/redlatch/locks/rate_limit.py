@@ -19,7 +19,7 @@ from .lock import Shared
 
 MOST_PERMITS = 1_000_000
 
-# So many permits in a row that came too late say that all will.
+# After so many late permits in a row, a call without a timeout raises.
 MOST_LATE = 10
 
 
@@ -52,8 +52,6 @@ class BaseRateLimit:
         self._kind = permit
         # How long an attempt may take (see `Permit`). It grows if the masters are slower.
         self._slack_ns = drift_ns(self._period_ms, shared.quorum.drift_factor)
-        # The permits in a row that came too late although no attempt may take longer.
-        self._late = 0
         model = self._permit()
         self._name: str | bytes = model.name
         self._timeout: float | None = model._timeout
@@ -113,26 +111,28 @@ class BaseRateLimit:
         if hold.elapsed_ns <= slack_ns:
             # Nothing releases it.
             hold.free()
-            self._late = 0
             return True
         self._shared.quorum.abandon(self._shared.driver, hold, hold.ticket)
         self._slack_ns = max(self._slack_ns, min(2 * slack_ns, self._longest_slack_ns()))
         return False
 
-    def _gives_up(self, lock: Any, until_ns: int) -> bool:
+    def _gives_up(self, lock: Any, until_ns: int, late: int) -> bool:
         """Return whether a permit that came too late is the last: the time is over, and no attempt may take longer.
 
+        Args:
+            lock: the lock of the permit.
+            late: how many permits in a row came too late in this call.
+
         Raises:
-            ConfigurationError: many permits in a row came too late, so a call without a timeout would never end.
+            ConfigurationError: a call without a timeout would never end, because the guard leaves no time.
         """
         quorum, hold = self._shared.quorum, lock._hold
         if hold.kind.slack_ns < self._longest_slack_ns():
             return False
         if until_ns < UNBOUNDED:
             return bool(quorum.clock.now() >= until_ns)
-        self._late += 1
-        if self._late >= MOST_LATE:
-            self._late = 0
+        room_ns = (quorum.max_ttl_ms - self._period_ms) * MILLISECOND
+        if late >= MOST_LATE and room_ns <= hold.kind.slack_ns:
             took, counts, longest = hold.elapsed_ns / SECOND, hold.kind.slack_ns / SECOND, quorum.max_ttl_ms / 1000
             raise ConfigurationError(
                 f"period: {self.period:g} s leaves no time for an attempt within the {longest:g} s of the guard: the "
