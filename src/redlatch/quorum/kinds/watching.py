@@ -47,7 +47,12 @@ class WatchingKind(Kind):
         if look is not None:
             yield [look]
             # A master on which the attempt created the key and deleted it again pushes nothing more.
-            sure = look.quorum == quorum.majority or look.yes + look.standing() >= look.quorum
+            # And if the key may be gone on a quorum, the attempt has lost for another reason, such as a late vote. The
+            # masters that have a key need not change it.
+            standing = look.standing()
+            without_key = look.size - look.failed - standing
+            pushed = look.yes + standing >= look.quorum and without_key < quorum.majority
+            sure = look.quorum == quorum.majority or pushed
             left_ns = self.left_ns(quorum, look)
             waited = yield from wait_for_pushes(quorum, look, left_ns, attempt.pauses, attempt.until_ns, sure)
             self.end_watch(quorum, key)
