@@ -10,7 +10,7 @@ import redis.exceptions as redis_errors
 from redlatch.votes import family_scripts
 from redlatch.votes.scripts import ACQUIRE_FENCED, EXTEND, OWNED, PULSE, RELEASE
 from redlatch.wire.bridge.sharing import runs
-from wire.bridge.test_transactions import GIVEN_UP, NOPERM, OK, QUEUED, Round, changing, reading
+from wire.bridge.test_transactions import GIVEN_UP, NOPERM, OK, QUEUED, Round, changing, played, reading
 
 SET, PTTL = [b"SET", b"k", b"t"], [b"PTTL", b"k"]
 
@@ -54,14 +54,7 @@ def test_commands_go_together_while_their_order_does_not_matter(
 def performed(calls: list[list[bytes]], *rounds: Round) -> Any:
     [(_, steps)] = list(runs(calls, 10))
     assert steps is not None
-    replies: Any = None
-    for expected, answers in rounds:
-        batch = next(steps) if replies is None else steps.send(replies)
-        assert [b" ".join(words) for words in batch] == expected
-        replies = answers
-    with pytest.raises(StopIteration) as ended:
-        steps.send(replies)
-    return ended.value.value
+    return played(steps, *rounds)
 
 
 BOTH = [release(b"a"), extend(b"b")]

@@ -392,13 +392,18 @@ def test_detaching_where_there_is_no_socket_gives_none(net: ModuleType) -> None:
     wires.close()
 
 
-def test_another_socket_takes_the_place_of_a_detached_one(bench: Bench) -> None:
+def instead_of_a_full_one(bench: Bench) -> tuple[socket.socket, socket.socket]:
+    """Fill the socket and detach it; return both ends of one for its place, which must not inherit that."""
     bench.wires.stage(0, b"x" * BIG)
-    # The socket is full; the next one must not inherit that.
     bench.wires.send()
     bench.wires.detach(0).close()
     near, far = socket.socketpair()
     near.setblocking(False)
+    return near, far
+
+
+def test_another_socket_takes_the_place_of_a_detached_one(bench: Bench) -> None:
+    near, far = instead_of_a_full_one(bench)
     with far:
         descriptor = near.fileno()
         bench.wires.attach(0, near)
@@ -412,11 +417,7 @@ def test_another_socket_takes_the_place_of_a_detached_one(bench: Bench) -> None:
 
 
 def test_a_socket_in_the_place_of_a_full_one_is_waited_for_when_it_is_full_itself(bench: Bench) -> None:
-    bench.wires.stage(0, b"x" * BIG)
-    bench.wires.send()
-    bench.wires.detach(0).close()
-    near, far = socket.socketpair()
-    near.setblocking(False)
+    near, far = instead_of_a_full_one(bench)
     with far:
         bench.wires.attach(0, near)
         bench.wires.stage(0, b"y" * BIG)
