@@ -50,7 +50,7 @@ class BaseRateLimit:
         self._limit = limit
         self._make = make
         self._kind = permit
-        # How long an attempt may take (see `Permit`). It grows if the masters are slower.
+        # The time that an attempt may take (see `Permit`). It grows if the masters are slower.
         self._slack_ns = drift_ns(self._period_ms, shared.quorum.drift_factor)
         model = self._permit()
         self._name: str | bytes = model.name
@@ -131,21 +131,22 @@ class BaseRateLimit:
             return False
         if until_ns < UNBOUNDED:
             return bool(quorum.clock.now() >= until_ns)
-        room_ns = (quorum.max_ttl_ms - self._period_ms) * MILLISECOND
-        if late >= MOST_LATE and room_ns <= hold.kind.slack_ns:
-            took, counts, longest = hold.elapsed_ns / SECOND, hold.kind.slack_ns / SECOND, quorum.max_ttl_ms / 1000
+        if late >= MOST_LATE and self._room_ns() <= hold.kind.slack_ns:
             raise ConfigurationError(
-                f"period: {self.period:g} s leaves no time for an attempt within the {longest:g} s of the guard: the "
-                f"masters took {took:.3f} s, and {counts:.3f} s count; use a shorter one, or "
-                f"guard=Guard(max_ttl={math.ceil(self.period + 4 * took)})"
+                f"period: {self.period:g} s leaves no time for an attempt within the {quorum.max_ttl_ms / 1000:g} s of "
+                f"the guard: {_too_slow(hold)}; use a shorter one, or "
+                f"guard=Guard(max_ttl={math.ceil(self.period + 4 * hold.elapsed_ns / SECOND)})"
             )
         return False
 
     def _longest_slack_ns(self) -> int:
         quorum = self._shared.quorum
         least_ns = drift_ns(self._period_ms, quorum.drift_factor)
-        most_ms = quorum.max_ttl_ms - self._period_ms
-        return max(least_ns, min(2 * quorum.wait_ns(self._period_ms), most_ms * MILLISECOND))
+        return max(least_ns, min(2 * quorum.wait_ns(self._period_ms), self._room_ns()))
+
+    def _room_ns(self) -> int:
+        """Return the time that the guard leaves beside the period."""
+        return (self._shared.quorum.max_ttl_ms - self._period_ms) * MILLISECOND
 
     def _refused(self, lock: Any) -> Retryable:
         quorum, hold, waited = self._shared.quorum, lock._hold, self._timeout or 0.0
@@ -153,7 +154,7 @@ class BaseRateLimit:
         taken = f"all {self._limit} permits of {self.period:g} s are taken"
         taken += f", and one is free in {left_ns / SECOND:.3f} s" if left_ns else ""
         if hold.elapsed_ns > hold.kind.slack_ns:
-            taken = f"the masters took {hold.elapsed_ns / SECOND:.3f} s, and {hold.kind.slack_ns / SECOND:.3f} s count"
+            taken = _too_slow(hold)
         retry_after = max(left_ns / SECOND, quorum.retry.first)
         if not waited:
             return LockBusy(f"{self.name!r} is busy: {taken}", name=self.name, retry_after=retry_after)
@@ -163,3 +164,7 @@ class BaseRateLimit:
             elapsed=waited,
             retry_after=retry_after,
         )
+
+
+def _too_slow(hold: Any) -> str:
+    return f"the masters took {hold.elapsed_ns / SECOND:.3f} s, and {hold.kind.slack_ns / SECOND:.3f} s count"

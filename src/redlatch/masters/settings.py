@@ -24,7 +24,7 @@ CONNECTION, OURS, UNUSED, REFUSED = "connection", "ours", "unused", "refused"
 
 
 class Setting(NamedTuple):
-    # Why the setting is unused, or what to do instead of a refused one.
+    # `reason` says why the setting is unused, or what to do instead of a refused one.
 
     fate: str
     reason: str = ""

@@ -9,7 +9,7 @@ from redlatch.votes.commands import COUNTER
 
 
 class Storage(Enum):
-    """How a master keeps the holders of a lock in the keys of `Declaration.suffixes`, in order.
+    """The form in which a master keeps the holders of a lock in the keys of `Declaration.suffixes`, in order.
 
     TOKEN   the first key holds the token
     SLOTS   the first key is a sorted set of slots, by when each ends; the second key has the token of each slot
@@ -22,7 +22,7 @@ class Storage(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Declaration:
-    """What is known of a kind of lock without its code.
+    """The properties of a kind of lock that are known without its code.
 
     Attributes:
         label: the word that a repr adds to the name of the lock; empty if the class says it.
