@@ -69,6 +69,16 @@ def test_a_cycle_through_the_care_of_a_lock_is_collected(core: type, shared: Any
     assert gone() is None
 
 
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [("_acquire", (True, 1.0, "ticket")), ("_acquire_in_task", (True, 1.0, object)), ("_release", (True,))],
+)
+def test_a_lock_that_was_never_initialised_raises(core: Any, method: str, arguments: tuple[object, ...]) -> None:
+    """A subclass may forget ``super().__init__``. Then compiled fields are None, and must not be read in C."""
+    with pytest.raises(AttributeError):
+        getattr(core.__new__(core), method)(*arguments)
+
+
 def test_locks_are_made_of_the_build_of_the_process() -> None:
     assert issubclass(BaseLock, impl.load(impl.current.name).module("locks.core").Core)
 
