@@ -41,7 +41,6 @@ KEPT = (
     ("a late extension shortens a permit", "row 39: late bytes, semaphore"),
     ("rounds wait for silent masters", "row 42: fence"),
     ("rounds wait for silent masters", "row 42: rlock"),
-    ("rounds wait for silent masters", "row 42: writer"),
     ("rounds wait for silent masters", "row 42: multi"),
     ("a master that failed over and back is trusted although it forgets soon", "row 50: failed over and back"),
 )
