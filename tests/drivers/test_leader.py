@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from support.crew import Crew
 from support.faces import PATIENCE, ask, in_thread
@@ -53,6 +55,19 @@ def test_a_leader_that_is_interrupted_gives_the_role_up_and_promotes_a_sleeper(c
     assert not crew.leader.role
     assert (sleeper.asleep, later.asleep) == (False, True)
     assert list(crew.leader.sleepers) == [later]
+
+
+def test_a_leader_leaves_at_once_however_many_sleepers_woke_meanwhile(crew: Crew) -> None:
+    """A leader may wait for a second, and each call of another thread meanwhile leaves its sleeper behind."""
+    awake, sleeper = crew.sleepers.Sleeper(), crew.sleepers.Sleeper()
+    awake.wake()
+    crew.leader.sleepers.extend([awake] * 400_000)
+    crew.leader.sleepers.append(sleeper)
+    began = time.process_time()
+    crew.leader.promote()
+    # If each took time that grows with their number, this would last 10 s.
+    assert time.process_time() - began < 2
+    assert not sleeper.asleep and not crew.leader.sleepers
 
 
 def test_the_role_that_an_interrupted_call_has_kept_is_given_up_at_the_next_call(crew: Crew) -> None:

@@ -180,7 +180,7 @@ def test_row_40_and_41_sixteen_threads_that_switch_constantly_all_finish_without
 def test_row_41_two_threads_may_promote_the_last_sleeper_at_once(world: World, driver: Any) -> None:
     sleeper = impl.current.module("drivers.sleeper").Sleeper()
     leader = driver._leader
-    leader.sleepers = interpose(list, "pop", lambda _: leader.promote(), before=True)([sleeper])
+    leader.sleepers = interpose(deque, "popleft", lambda _: leader.promote(), before=True)([sleeper])
     leader.promote()
     assert not sleeper.asleep and not leader.sleepers
 

@@ -107,7 +107,7 @@ _LEADER_PROMOTE = '''\
     def promote(self) -> None:
         """Wake a sleeper to lead; if no thread sleeps, do what is left."""
         while self.sleepers:
-            sleeper = self.sleepers.pop(0)
+            sleeper = self.sleepers.popleft()
             if sleeper.asleep and not sleeper.decided:
                 sleeper.wake()
                 return
@@ -148,7 +148,7 @@ _CLOSE = '''\
             leader.role.clear()
             self._chain.wake_all()
             while leader.sleepers:
-                leader.sleepers.pop(0).wake()
+                leader.sleepers.popleft().wake()
             self._wake_waiters()
             self._background.read_later()  # it ends,
             self._background.attend_by(0)  # when nothing is held any more
@@ -222,7 +222,7 @@ ROWS = (
     Row(
         "row_41_two_threads_promote_the_last_sleeper",
         "waiting",
-        "IndexError: pop from empty list",
+        "IndexError: pop from an empty deque",
         (("drivers/leader.py", "Leader.promote", _LEADER_PROMOTE),),
     ),
     Row(

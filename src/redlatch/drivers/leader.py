@@ -74,8 +74,8 @@ class Leader:
         self.role: dict[int, int] = {}
         self.inbox: deque[Ballot] = deque()
         self._arrivals = connections.arrivals
-        # A list, because its truth costs least.
-        self.sleepers: list[Sleeper] = []
+        # Not a list: a leader may wait for a second, and meanwhile each call of another thread leaves its sleeper here.
+        self.sleepers: deque[Sleeper] = deque()
         self.polling = False
         self._caller = 0  # the thread that called last
         self._alone_ns = 0  # when that thread begins to count as the only caller; 0 once it does
@@ -251,7 +251,7 @@ class Leader:
     def promote(self) -> None:
         while self.sleepers:
             try:
-                sleeper = self.sleepers.pop(0)
+                sleeper = self.sleepers.popleft()
             except IndexError:  # another promoting thread was faster
                 break
             if sleeper.asleep and not sleeper.decided:

@@ -17,7 +17,7 @@ cdef class Leader:
     cdef public Fleet fleet
     cdef readonly dict role
     cdef readonly object inbox
-    cdef readonly list sleepers
+    cdef readonly object sleepers
     cdef public bint polling
     cdef object _arrivals
     cdef object _connections
