@@ -41,7 +41,10 @@ class Retry:
 
     def pause_ns(self, attempt: int, random: float) -> int:
         """Return the pause after attempt number `attempt`, counted from 0; `random` is in [0, 1)."""
-        bound = min(self.longest, self.first * 2.0 ** min(attempt, 32))
+        return self.growing_ns(attempt, random, self.longest)
+
+    def growing_ns(self, attempt: int, random: float, longest: float) -> int:
+        bound = min(longest, self.first * 2.0 ** min(attempt, 32))
         return int(bound * random * SECOND)
 
     def back_off_ns(self, random: float) -> int:

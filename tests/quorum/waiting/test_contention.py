@@ -204,6 +204,28 @@ def test_a_time_that_is_over_was_waited_for(build: impl.Implementation) -> None:
     assert ended(steps) is True
 
 
+def rest(play: Play, pauses: int, sure: bool) -> int:
+    """Return how long a waiter rests whose masters push, after so many rests without a push."""
+    play.chance = 0.5
+    look = play.build.module("quorum.waiting.watches").new_watch(
+        play.quorum, play.commands.Look(KEY, True), play.now + SECOND
+    )
+    for index in range(3):
+        look.count_answer(index, 60_000, True)
+    steps = play.contention_module.wait_for_pushes(play.quorum, look, 60 * SECOND, pauses, 1 << 60, sure)
+    assert next(steps) == [look]
+    return int(look.until_ns - play.now)
+
+
+def test_a_waiter_that_may_miss_a_push_asks_soon_at_first_and_then_ever_less(build: impl.Implementation) -> None:
+    play = Play(3, build=build)
+    rests = [rest(play, pauses, False) for pauses in range(16)]
+    assert rests == sorted(rests)
+    # At last, as often as one that misses none.
+    assert rests[0] < SECOND // 100 < rests[8] < rests[-1] == SECOND // 2
+    assert rest(play, 0, True) > SECOND * 9 // 10
+
+
 @pytest.mark.parametrize("told", [[0], [0, 1], [0, 1, 2]])
 def test_pushes_that_another_thread_reads_while_a_watch_begins_end_it(
     implementation: impl.Implementation, told: list[int]

@@ -267,8 +267,11 @@ def wait_for_pushes(
 def watch_pushes(quorum: Quorum, look: Watch, now_ns: int, left_ns: int, until_ns: int, pauses: int = -1) -> None:
     """Make a look wait for pushes until the masters should have sent them, or for `BACKSTOP_NS` at most.
 
-    If `pauses` is not -1, they may push nothing, and the wait is as short as that pause.
+    If `pauses` is not -1, they may push nothing, and the wait begins with a short pause. It grows up to `BACKSTOP_NS`:
+    with some masters out of reach, all waiters may be in this state for the whole time that the lock is held.
     """
     jitter = quorum.retry.pause_ns(0, quorum.random())
-    longest_ns = BACKSTOP_NS - jitter if pauses < 0 else quorum.retry.pause_ns(pauses, quorum.random())
+    longest_ns = BACKSTOP_NS - jitter
+    if pauses >= 0:
+        longest_ns = quorum.retry.growing_ns(pauses, quorum.random(), BACKSTOP_NS / SECOND)
     look.reopen(min(now_ns + left_ns + jitter, now_ns + longest_ns, until_ns))
