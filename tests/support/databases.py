@@ -30,6 +30,11 @@ START_TIMEOUT = 60.0
 DATABASE, USER = "locks", "redlatch"
 
 
+def _without_sanitizers() -> dict[str, str]:
+    # `make sanitize` preloads their libraries, with which the programs of PostgreSQL hang.
+    return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+
+
 class Server:
     """One database server. It begins to run in ``__enter__``, and its folder vanishes in ``__exit__``.
 
@@ -43,7 +48,7 @@ class Server:
     scheme: ClassVar[str]
 
     def __init__(self, environment: Mapping[str, str] | None = None, options: tuple[str, ...] = ()) -> None:
-        self._environment = os.environ | {"LC_ALL": "C"} | dict(environment or {})
+        self._environment = _without_sanitizers() | {"LC_ALL": "C"} | dict(environment or {})
         self._options = options
         self._folder = Path(tempfile.mkdtemp(prefix=f"redlatch-{self.scheme}-"))
         # Two servers must not share the names of temporary files.
@@ -178,7 +183,7 @@ class Postgres(Server):
 
     def _answers(self) -> bool:
         ready = [str(_postgres_program("pg_isready")), "-h", "127.0.0.1", "-p", str(self.port), "-q"]
-        return subprocess.run(ready, check=False).returncode == 0
+        return subprocess.run(ready, env=self._environment, check=False).returncode == 0
 
     def _create(self) -> None:
         self._run(_postgres_program("createdb"), "-h", "127.0.0.1", "-p", str(self.port), "-U", USER, DATABASE)
@@ -290,6 +295,7 @@ class Pgbouncer:
         root = os.geteuid() == 0
         self._process = subprocess.Popen(
             [program, str(self._folder / "pgbouncer.ini")],
+            env=_without_sanitizers(),
             user="nobody" if root else None,
             extra_groups=[] if root else None,
             stderr=subprocess.DEVNULL,
