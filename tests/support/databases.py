@@ -30,9 +30,12 @@ START_TIMEOUT = 60.0
 DATABASE, USER = "locks", "redlatch"
 
 
-def _without_sanitizers() -> dict[str, str]:
+def _without_sanitizers(more: Mapping[str, str] | None = None) -> dict[str, str]:
     # `make sanitize` preloads their libraries, with which the programs of PostgreSQL hang.
-    return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    sanitizers = os.environ.get("LD_PRELOAD", "").split()
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"} | dict(more or {})
+    preloaded = [each for each in environment.pop("LD_PRELOAD", "").split() if each not in sanitizers]
+    return environment | ({"LD_PRELOAD": " ".join(preloaded)} if preloaded else {})
 
 
 class Server:
@@ -48,7 +51,7 @@ class Server:
     scheme: ClassVar[str]
 
     def __init__(self, environment: Mapping[str, str] | None = None, options: tuple[str, ...] = ()) -> None:
-        self._environment = _without_sanitizers() | {"LC_ALL": "C"} | dict(environment or {})
+        self._environment = _without_sanitizers({"LC_ALL": "C", **(environment or {})})
         self._options = options
         self._folder = Path(tempfile.mkdtemp(prefix=f"redlatch-{self.scheme}-"))
         # Two servers must not share the names of temporary files.
