@@ -42,7 +42,7 @@ def no_polls(implementation: impl.Implementation, monkeypatch: pytest.MonkeyPatc
 def waiters(url: str, name: str) -> list[str]:
     """Return the tickets of the waiters on a master, in their order."""
     with ask(url) as master:
-        return sorted(ticket.decode() for ticket in master.zrange(f"{name}\0cond", 0, -1))
+        return sorted(ticket.decode() for ticket in master.zrange(f"{{{name}}}\0cond", 0, -1))
 
 
 def wait_in(client: Faced, name: str, urls: list[str], timeout: float | None = None, **options: Any) -> tuple[Any, Any]:
@@ -577,9 +577,9 @@ async def _both(client: Any, name: str) -> list[bool]:
             return bool(await lock.condition().wait())
 
     tasks = [asyncio.ensure_future(wait()) for _ in range(50)]
-    while not all(key in client._quorum.queues.watches.by_key for key in [f"{name}\0cond".encode()]):
+    while not all(key in client._quorum.queues.watches.by_key for key in [f"{{{name}}}\0cond".encode()]):
         await asyncio.sleep(0)
-    while len(client._quorum.queues.watches.by_key[f"{name}\0cond".encode()]) < 50:
+    while len(client._quorum.queues.watches.by_key[f"{{{name}}}\0cond".encode()]) < 50:
         await asyncio.sleep(0)
     async with client.lock(name, ttl=LONG) as lock:
         await lock.condition().notify_all()

@@ -42,7 +42,7 @@ def stays(url: str, name: str) -> float:
     with ask(url) as master:
         seconds, microseconds = master.time()
         now = seconds + microseconds / 1e6
-        keys = [key for key in master.keys(f"{name}*") if not key.endswith((b"\0fence", b"\0queue"))]
+        keys = [key for key in master.keys(f"*{name}*") if not key.endswith((b"\0fence", b"\0queue"))]
         assert keys
         ends: list[float] = [master.pttl(key) / 1000 for key in keys]
         for key in keys:
@@ -95,7 +95,7 @@ def acquire_everywhere(client: Faced, lock: Faced, three: list[str], before: lis
 
     await_true(asks_all)
     assert lock.acquire()
-    await_true(lambda: all(ask(url).keys(f"{name}*") for url in three))
+    await_true(lambda: all(ask(url).keys(f"*{name}*") for url in three))
     await_true(lambda: all(proxy.quiet() for proxy in before))
 
 
@@ -202,4 +202,4 @@ def test_row_39_a_shorter_ttl_ends_the_holders_validity_and_leaves_the_key(
     # The release frees the key at once.
     lock.release()
     with redis.Redis.from_url(three[0], retry=None) as master:
-        await_true(lambda: not [key for key in master.keys(f"{name}*") if not key.endswith(b"\0fence")])
+        await_true(lambda: not [key for key in master.keys(f"*{name}*") if not key.endswith(b"\0fence")])

@@ -17,8 +17,10 @@ from support.faces import PATIENCE, Face, ask, await_true
 from support.masters import Farm
 from support.proxy import Proxy
 
+from redlatch.quorum.kinds.watching import ALIVE_MS as ALIVE_OF_A_CLIENT
 from redlatch.testing import embedded
 from redlatch.votes import family_scripts as scripts
+from redlatch.votes.kinds import FAIR
 
 TTL_MS, ALIVE_MS = 60_000, 20_000
 LONG = 60.0
@@ -27,44 +29,55 @@ NOW = 1_800_000_000_000_000
 
 
 class Queue:
-    """Some clients of one fair lock on one server, which only run the scripts."""
+    """Some clients of one fair lock on one server, which only run the scripts, and ring the bells that answers name."""
 
     def __init__(self, master: Any, name: Any) -> None:
         self.master = master
         self.name = name
         self.tokens = 0
+        self.lock, self.queue, self.alive = [key.decode() for key in FAIR.keys_of(name.encode())]
 
-    def run(self, script: Any, *arguments: Any) -> Any:
-        keys = [self.name, f"{self.name}\0queue"]
-        return self.master.eval(script.text.decode(), int(script.keys), *keys, *arguments)
+    def run(self, script: Any, client: Any, *arguments: Any, after: Any = ()) -> Any:
+        keys = [self.lock, self.queue, self.alive, *map(self.bell_of, [client, *after])]
+        answer = self.master.eval(script.text.decode(), len(keys), *keys, *arguments, *after)
+        if abs(answer) >= scripts.BELLS and not (answer > 0 and script is scripts.FAIR_ACQUIRE):
+            self.master.set(self.bell_of(abs(answer)), "c", px=scripts.RINGS_MS)
+        return answer
 
-    def key_of(self, client: Any) -> Any:
-        return f"{self.name}{scripts.WAITER.decode()}{client}"
+    def bell_of(self, client: Any) -> Any:
+        return f"{self.queue}{scripts.BELL.decode()}{client}"
 
     def ask(self, client: Any, ticket: Any, place: Any = 1) -> Any:
         """Ask for the lock; return the token and the answer."""
         self.tokens += 1
         token = f"token-{self.tokens}"
-        return token, self.run(scripts.FAIR_ACQUIRE, token, TTL_MS, client, ticket, ALIVE_MS, place)
+        return token, self.run(scripts.FAIR_ACQUIRE, client, token, TTL_MS, client, ticket, ALIVE_MS, place)
 
-    def release(self, client: Any, token: Any, ticket: Any) -> Any:
-        return self.run(scripts.FAIR_RELEASE, token, client, ticket)
+    def release(self, client: Any, token: Any, ticket: Any, *after: Any) -> Any:
+        return self.run(scripts.FAIR_RELEASE, client, token, client, ticket, after=after)
 
     def undo(self, client: Any, token: Any, ticket: Any) -> Any:
-        return self.run(scripts.FAIR_UNDO, token, client, ticket, ALIVE_MS)
+        return self.run(scripts.FAIR_UNDO, client, token, client, ticket, ALIVE_MS)
+
+    def rung(self, client: Any) -> Any:
+        return self.master.get(self.bell_of(client)) == "c"
 
     def called(self, client: Any) -> Any:
-        return self.master.get(self.key_of(client)) == "c"
+        """Return whether the client knows of a release: its bell rings, or it was told that it is the first."""
+        return self.rung(client) or (self.master.zscore(self.alive, client) or 0) % 1 > 0
+
+    def lives(self, client: Any) -> bool:
+        return (self.master.zscore(self.alive, client) or 0) > time.time() * 1000
 
     def die(self, client: Any) -> None:
         """Let the client's time pass."""
-        self.master.delete(self.key_of(client))
+        self.master.zadd(self.alive, {client: 1}, xx=True)
 
     def first(self) -> Any:
-        return next(iter(self.master.zrange(f"{self.name}\0queue", 0, 0)), None)
+        return next(map(int, self.master.zrange(self.queue, 0, 0)), None)
 
     def keys(self) -> Any:
-        return self.master.keys(f"{self.name}*")
+        return self.master.keys(f"*{self.name}*")
 
 
 @pytest.fixture
@@ -78,11 +91,7 @@ def queue(master: Any, name: str) -> Any:
     return Queue(master, name)
 
 
-def client_of(letter: Any) -> Any:
-    return letter * 32
-
-
-A, B, C = map(client_of, "abc")
+A, B, C = range(scripts.BELLS + 1, scripts.BELLS + 4)
 
 
 # --- the scripts -----------------------------------------------------------------------------------------
@@ -100,18 +109,55 @@ def test_the_next_client_learns_how_long_the_key_stays(queue: Any) -> None:
     queue.ask(A, NOW)
     assert -TTL_MS - 1 <= queue.ask(B, NOW + 1)[1] < -TTL_MS + 30_000
     assert queue.ask(C, NOW + 2)[1] == 0
+    assert (queue.called(B), queue.called(C)) == (True, False)
 
 
-def test_a_release_calls_only_the_first_client(queue: Any) -> None:
+def test_a_release_calls_nobody_if_the_first_client_watches_the_lock(queue: Any) -> None:
     token, _ = queue.ask(A, NOW)
     queue.ask(B, NOW + 1)
     queue.ask(C, NOW + 2)
-    assert not queue.called(B)
-    queue.release(A, token, NOW)
-    assert (queue.called(B), queue.called(C)) == (True, False)
+    assert queue.release(A, token, NOW) == 1
+    assert not queue.rung(B) and not queue.called(C)
     assert queue.ask(C, NOW + 2, place=0)[1] == 0
-    assert queue.ask(B, NOW + 1, place=0)[1] == 1
-    assert not queue.called(B)
+    assert queue.ask(B, NOW + 1, place=0)[1] == C
+
+
+def test_the_winner_learns_who_is_next_and_calls_only_that_one(queue: Any) -> None:
+    token, answer = queue.ask(A, NOW)
+    assert answer == 1, "nobody waits yet"
+    queue.ask(B, NOW + 1)
+    queue.ask(C, NOW + 2)
+    queue.release(A, token, NOW)
+    token, answer = queue.ask(B, NOW + 1, place=0)
+    assert answer == C
+    queue.ask(A, NOW + 3)
+    assert not queue.called(C)
+    assert queue.release(B, token, NOW + 1, C) == 1
+    assert (queue.rung(C), queue.called(A)) == (True, False)
+    assert queue.ask(C, NOW + 2, place=0)[1] == A
+    assert not queue.rung(C)
+
+
+def test_a_release_names_the_first_client_if_it_is_another_one_than_expected(queue: Any) -> None:
+    token, _ = queue.ask(A, NOW)
+    other, _ = queue.ask(B, NOW + 1)
+    queue.ask(C, NOW + 2)
+    # B had been told that it is the first, and leaves while the lock is held.
+    assert queue.release(B, other, NOW + 1) == 0
+    assert not queue.called(C)
+    assert queue.release(A, token, NOW, B) == C
+    assert (queue.rung(B), queue.rung(C)) == (False, True)
+
+
+def test_a_client_that_is_no_longer_told_that_it_is_the_first_does_not_watch_the_lock(queue: Any) -> None:
+    token, _ = queue.ask(A, NOW)
+    queue.ask(B, NOW + 2)
+    queue.ask(C, NOW + 1)
+    assert queue.first() == C
+    assert queue.ask(B, NOW + 2, place=0)[1] == 0
+    assert (queue.called(B), queue.called(C)) == (False, True)
+    queue.release(A, token, NOW)
+    assert queue.ask(C, NOW + 1, place=0)[1] == B
 
 
 def test_a_release_skips_a_client_that_has_not_asked_for_long(queue: Any) -> None:
@@ -119,7 +165,7 @@ def test_a_release_skips_a_client_that_has_not_asked_for_long(queue: Any) -> Non
     queue.ask(B, NOW + 1)
     queue.ask(C, NOW + 2)
     queue.die(B)
-    queue.release(A, token, NOW)
+    assert queue.release(A, token, NOW) == C
     assert queue.called(C)
     assert queue.first() == C
 
@@ -139,17 +185,21 @@ def test_a_client_that_finds_the_first_one_dead_calls_the_next(queue: Any) -> No
     queue.ask(C, NOW + 2)
     queue.release(A, token, NOW)
     queue.die(B)
-    assert queue.ask(A, NOW + 3)[1] == 0
+    assert queue.ask(A, NOW + 3)[1] == -C
     assert queue.called(C)
 
 
-def test_a_call_does_not_prolong_the_life_of_a_waiter(queue: Any, master: Any) -> None:
+def test_a_bell_rings_no_longer_than_a_waiter_lives(queue: Any, master: Any) -> None:
     token, _ = queue.ask(A, NOW)
     queue.ask(B, NOW + 1)
-    master.pexpire(queue.key_of(B), 5_000)
     queue.release(A, token, NOW)
-    assert queue.called(B)
-    assert 0 < master.pttl(queue.key_of(B)) <= 5_000
+    token, _ = queue.ask(B, NOW + 1, place=0)
+    queue.ask(C, NOW + 2)
+    queue.ask(A, NOW + 3)
+    queue.release(C, "none", NOW + 2)
+    queue.release(B, token, NOW + 1, A)
+    assert 0 < master.pttl(queue.bell_of(A)) <= scripts.RINGS_MS
+    assert scripts.RINGS_MS == int(ALIVE_OF_A_CLIENT)
 
 
 def test_an_attempt_that_is_undone_keeps_its_place_and_is_called(queue: Any, master: Any, name: str) -> None:
@@ -157,9 +207,16 @@ def test_an_attempt_that_is_undone_keeps_its_place_and_is_called(queue: Any, mas
     queue.ask(B, NOW + 1)
     assert queue.undo(A, token, NOW) == 1
     assert not master.exists(name)
-    assert (queue.first(), queue.called(A), queue.called(B)) == (A, True, False)
+    assert (queue.first(), queue.rung(A), queue.rung(B)) == (A, True, False)
     assert queue.ask(B, NOW + 1, place=0)[1] == 0
-    assert queue.ask(A, NOW, place=0)[1] == 1
+    assert queue.ask(A, NOW, place=0)[1] == B
+
+
+def test_an_undo_names_another_client_that_is_first(queue: Any) -> None:
+    token, _ = queue.ask(A, NOW + 1)
+    queue.ask(B, NOW)
+    assert queue.undo(A, token, NOW + 1) == B
+    assert (queue.first(), queue.rung(B), queue.rung(A)) == (B, True, False)
 
 
 def test_undoing_an_attempt_that_failed_changes_nothing(queue: Any, master: Any, name: str) -> None:
@@ -167,7 +224,7 @@ def test_undoing_an_attempt_that_failed_changes_nothing(queue: Any, master: Any,
     other, _ = queue.ask(B, NOW + 1)
     assert queue.undo(B, other, NOW + 1) == 0
     assert master.get(name) == token
-    assert not queue.called(B)
+    assert not queue.rung(B)
 
 
 def test_the_next_client_is_called_when_the_first_one_leaves_a_free_lock(queue: Any) -> None:
@@ -175,7 +232,7 @@ def test_the_next_client_is_called_when_the_first_one_leaves_a_free_lock(queue: 
     other, _ = queue.ask(B, NOW + 1)
     queue.ask(C, NOW + 2)
     queue.release(A, token, NOW)
-    assert queue.release(B, other, NOW + 1) == 0
+    assert queue.release(B, other, NOW + 1) == -C
     assert queue.called(C)
 
 
@@ -192,7 +249,7 @@ def test_a_ticket_far_below_the_highest_is_refused_and_a_near_one_is_accepted(qu
     token, _ = queue.ask(A, NOW)
     queue.ask(B, NOW + 1_000_000)
     assert queue.ask(C, NOW + 2)[1] == -NOW - 1_000_000
-    assert queue.ask(C, NOW + 1_000_000 - scripts.SKEW_US)[1] < 0
+    assert -TTL_MS - 1 <= queue.ask(C, NOW + 1_000_000 - scripts.SKEW_US)[1] < 0
     queue.release(A, token, NOW)
     assert queue.called(C)
 
@@ -202,7 +259,7 @@ def test_the_next_client_is_called_when_the_first_one_changes_its_ticket(queue: 
     queue.ask(B, NOW + 1)
     queue.ask(C, NOW + 2)
     queue.release(A, token, NOW)
-    assert queue.ask(B, NOW + 3, place=2)[1] == 0
+    assert queue.ask(B, NOW + 3, place=2)[1] == -C
     assert queue.called(C)
 
 
@@ -220,7 +277,7 @@ def test_at_maxmemory_a_release_works_and_an_attempt_is_an_error(server: str) ->
         master.config_set("maxmemory", "1")
         with pytest.raises(redis.exceptions.ResponseError, match=r"OOM|maxmemory"):
             queue.ask(C, NOW + 2)
-        assert queue.release(A, token, NOW) == 1
+        assert queue.release(A, token, NOW, B) == 1
         assert queue.release(B, other, NOW + 1) == 0
         assert not queue.keys()
 
@@ -235,7 +292,7 @@ def test_the_first_living_client_has_been_called_if_the_lock_is_free(
 ) -> None:
     """A few clients act one at a time, and no other client changes the lock."""
     clients = [A, B, C]
-    tickets, tokens, holder = {}, {}, None
+    tickets, tokens, holder, after = {}, {}, None, 1
     for number, (what, who) in enumerate(steps):
         client = clients[who]
         if what == "ask" and client != holder:
@@ -244,18 +301,20 @@ def test_the_first_living_client_has_been_called_if_the_lock_is_free(
                 tickets[client] = NOW + number * 10_000 + skew[number]
             token, answer = queue.ask(client, tickets[client], int(new))
             # The script asks the client to come with a later ticket.
-            if answer < -NOW // 2:
+            if -scripts.BELLS < answer < -NOW // 2:
                 tickets[client] = 1 - answer
                 token, answer = queue.ask(client, tickets[client], 2)
             tokens[client] = token
-            if answer == 1:
+            if answer > 0:
                 assert holder is None, "two hold it"
-                holder = client
-        elif what == "leave" and client in tickets:
-            assert queue.release(client, tokens[client], tickets.pop(client)) == (client == holder)
-            holder = None if client == holder else holder
-        elif what == "undo" and client in tickets:
-            assert queue.undo(client, tokens[client], tickets[client]) == (client == holder)
+                holder, after = client, answer
+        elif what in ("leave", "undo") and client in tickets:
+            if what == "leave":
+                known = [after] if client == holder and after > 1 else []
+                answer = queue.release(client, tokens[client], tickets.pop(client), *known)
+            else:
+                answer = queue.undo(client, tokens[client], tickets[client])
+            assert (answer > 0) == (client == holder)
             holder = None if client == holder else holder
         elif what == "die" and client != holder:
             queue.die(client)
@@ -264,7 +323,7 @@ def test_the_first_living_client_has_been_called_if_the_lock_is_free(
         assert bool(queue.master.exists(name)) == (holder is not None)
         assert all(queue.master.pttl(key) > 0 for key in queue.keys())
         first = queue.first()
-        if holder is None and first is not None and queue.master.exists(queue.key_of(first)):
+        if holder is None and first is not None and queue.lives(first):
             assert queue.called(first)
     for client, ticket in tickets.items():
         queue.release(client, tokens[client], ticket)
@@ -281,7 +340,7 @@ def masters(request: pytest.FixtureRequest, farm: Farm) -> Any:
 
 def queue_length(url: Any, name: Any) -> Any:
     with ask(url) as master:
-        return master.zcard(f"{name}\0queue")
+        return master.zcard(f"{{{name}}}\0queue")
 
 
 def left_behind(urls: Any, name: Any) -> Any:
@@ -391,8 +450,8 @@ def test_a_waiter_that_gives_up_leaves_the_queue(connect: Face, masters: Any, na
 def test_a_dead_waiter_is_skipped(connect: Face, masters: Any, name: str, no_backstop: None) -> None:
     for url in masters:
         with ask(url) as master:
-            master.zadd(f"{name}\0queue", {client_of("d"): 1})
-            master.pexpire(f"{name}\0queue", 60_000)
+            master.zadd(f"{{{name}}}\0queue", {str(A): 1})
+            master.pexpire(f"{{{name}}}\0queue", 60_000)
     lock = connect(masters).fair_lock(name)
     assert lock.acquire(timeout=PATIENCE)
     lock.release()
@@ -726,7 +785,7 @@ def test_a_waiter_that_leaves_while_it_takes_a_higher_ticket_leaves_no_entry(far
         other, answer = queue.ask(B, NOW + 5_000_000, place=2)
         assert answer < -NOW
         queue.release(B, other, NOW + 5_000_000)
-        assert master.zscore(f"{name}\0queue", B) is None
+        assert master.zscore(f"{{{name}}}\0queue", B) is None
 
 
 def test_a_waiter_whose_ticket_change_was_lost_leaves_no_entry(farm: Farm, name: str) -> None:
@@ -740,6 +799,6 @@ def test_a_waiter_whose_ticket_change_was_lost_leaves_no_entry(farm: Farm, name:
         queue.ask(A, NOW)
         token, _ = queue.ask(B, NOW + 1)
         queue.release(B, token, NOW)
-        assert master.zscore(f"{name}\0queue", B) == NOW + 1
+        assert master.zscore(f"{{{name}}}\0queue", B) == NOW + 1
         queue.release(B, token, NOW + 5_000_000)
-        assert master.zscore(f"{name}\0queue", B) is None
+        assert master.zscore(f"{{{name}}}\0queue", B) is None

@@ -173,7 +173,7 @@ def test_a_second_round_takes_a_higher_fence_if_another_clients_clock_is_ahead(
     with_number.release()
     for url in masters[: len(masters) // 2 + 1]:
         with redis.Redis.from_url(url, retry=None) as master:
-            master.set(f"{name}\0fence", ahead, px=600_000)
+            master.set(f"{{{name}}}\0fence", ahead, px=600_000)
     assert with_number.acquire()
     assert with_number.fence > ahead
     assert not without_ttl(masters, name)
@@ -632,7 +632,7 @@ def test_a_refused_second_round_leaves_no_key_on_a_master_that_did_not_answer_th
     turns = range(40)
     for turn in turns:
         for url in urls[:2]:
-            ask(url).set(f"{name}-{turn}\0fence", int(time.time() * 1e6) + 10**9, px=600_000)
+            ask(url).set(f"{{{name}-{turn}}}\0fence", int(time.time() * 1e6) + 10**9, px=600_000)
     together = threading.Barrier(2)
 
     def spoiled(master: redis.Redis) -> Any:
@@ -773,7 +773,7 @@ def test_an_interrupt_while_a_reader_is_recorded_is_raised_and_leaves_no_entry(
                 with traced(strike):
                     assert lock.acquire()
             except KeyboardInterrupt:
-                await_true(lambda: not ask(url).exists(f"{name}\0rw"), PATIENCE / 2)
+                await_true(lambda: not ask(url).exists(f"{{{name}}}\0rw"), PATIENCE / 2)
                 # This raises if the thread is still registered as a reader.
                 with both.write():
                     pass
@@ -793,7 +793,7 @@ def test_expired_slots_are_free_although_the_key_of_the_semaphore_was_deleted(
     # These slots are never released.
     assert all(client.semaphore(name, 3, ttl=0.5).acquire() for _ in range(2))
     for url in masters:
-        ask(url).delete(f"{name}\0slots")
+        ask(url).delete(f"{{{name}}}\0slots")
     time.sleep(0.7)
     assert client.semaphore(name, 3).acquire(timeout=PATIENCE / 2)
 
@@ -803,13 +803,13 @@ def test_expired_slots_are_free_although_the_key_of_the_semaphore_was_deleted(
 
 def waiting_writers(url: str, name: str) -> int:
     """Return the number of waiting writers that a master knows."""
-    count: int = ask(url).zcard(f"{name}\0rw\0waits")
+    count: int = ask(url).zcard(f"{{{name}}}\0rw\0waits")
     return count
 
 
 def times_of_waiting_writers(url: str, name: str) -> float:
     """Return the sum of the times until which a master keeps its waiting writers; it rises when a writer asks again."""
-    scores: list[tuple[bytes, float]] = ask(url).zrange(f"{name}\0rw\0waits", 0, -1, withscores=True)
+    scores: list[tuple[bytes, float]] = ask(url).zrange(f"{{{name}}}\0rw\0waits", 0, -1, withscores=True)
     return sum(until for _, until in scores)
 
 
@@ -826,7 +826,7 @@ def test_row_54_a_writer_that_gives_up_leaves_the_others_waiting(connect: Face, 
     assert reader.acquire()
     writer, late = connect(masters).rw_lock(name).write(), connect(masters).rw_lock(name).read()
     call = writer.start("acquire")
-    await_true(lambda: all(ask(url).exists(f"{name}\0rw\0waits") for url in masters))
+    await_true(lambda: all(ask(url).exists(f"{{{name}}}\0rw\0waits") for url in masters))
     hasty = connect(masters)
     for _ in range(5):
         assert not hasty.rw_lock(name).write().acquire(blocking=False)
@@ -897,7 +897,7 @@ def test_row_54_the_name_of_a_writer_is_removed_when_its_master_is_back(
     writer = connect([proxy.url for proxy in before], attempt_timeout=1.0).rw_lock(name).write()
     call = writer.start("acquire", timeout=4.0)
     await_true(lambda: all(waiting_writers(url, name) for url in urls))
-    [known] = ask(urls[0]).zrange(f"{name}\0rw\0waits", 0, -1)
+    [known] = ask(urls[0]).zrange(f"{{{name}}}\0rw\0waits", 0, -1)
     before[0].refusing = True
     before[0].cut()
     asked = before[1].count(b"EVALSHA")
@@ -914,7 +914,7 @@ def test_row_54_the_name_of_a_writer_is_removed_when_its_master_is_back(
 @pytest.mark.parametrize("dead", [False, True])
 def test_row_54_readers_stay_out_until_the_last_writer_is_dead(url: str, name: str, dead: bool) -> None:
     """One of two waiting writers gives up; the other is alive, or has not asked for a while."""
-    keys = [name, f"{name}\0one", f"{name}\0two"]
+    keys = [name, f"{{{name}}}\0one", f"{{{name}}}\0two"]
 
     def run(script: Any, *arguments: Any) -> Any:
         return ask(url).eval(script.text.decode(), 3, *keys, *arguments)
@@ -938,9 +938,9 @@ def fill(urls: list[str], name: str, permits: int, free: int | None) -> None:
     taken = [slot for slot in range(permits) if slot != free]
     for url in urls:
         with ask(url) as master:
-            master.zadd(f"{name}\0slots", {str(slot): time.time() * 1000 + 600_000 for slot in taken})
-            master.hset(f"{name}\0slots\0tokens", mapping={str(slot): "somebody" for slot in taken})
-            for key in (f"{name}\0slots", f"{name}\0slots\0tokens"):
+            master.zadd(f"{{{name}}}\0slots", {str(slot): time.time() * 1000 + 600_000 for slot in taken})
+            master.hset(f"{{{name}}}\0slots\0tokens", mapping={str(slot): "somebody" for slot in taken})
+            for key in (f"{{{name}}}\0slots", f"{{{name}}}\0slots\0tokens"):
                 master.pexpire(key, 600_000)
 
 

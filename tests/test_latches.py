@@ -37,7 +37,7 @@ def left(latch: Faced) -> int:
 
 def waits(client: Faced, name: str) -> bool:
     """Return whether a task of the client waits for pushes of the latch."""
-    watches = client.raw._quorum.queues.watches.by_key.get(f"{name}\0latch\0open".encode(), ())
+    watches = client.raw._quorum.queues.watches.by_key.get(f"{{{name}}}\0latch\0open".encode(), ())
     return any(watch.reopened for watch in list(watches))
 
 
@@ -106,7 +106,7 @@ def test_a_wait_keeps_the_counts_for_longer_than_the_ttl(
 
 
 def counts_of(master: Any, name: str) -> set[bytes]:
-    return set(master.zrange(f"{name}\0latch", 0, -1))
+    return set(master.zrange(f"{{{name}}}\0latch", 0, -1))
 
 
 def commands(url: str) -> int:
@@ -150,7 +150,7 @@ def test_counts_on_different_majorities_open_the_latch(
 
 def is_open(url: str, name: str) -> bool:
     with ask(url) as master:
-        return bool(master.get(f"{name}\0latch\0open") == b"o")
+        return bool(master.get(f"{{{name}}}\0latch\0open") == b"o")
 
 
 @on_one_face("threads")
@@ -167,7 +167,7 @@ def test_a_master_that_forgot_its_counts_gets_them_back_while_a_waiter_waits(
         with ask(url) as master:
             known = counts_of(master, name)
             assert len(known) == 3
-            master.delete(f"{name}\0latch")
+            master.delete(f"{{{name}}}\0latch")
             await_true(partial(lambda master, known: counts_of(master, name) == known, master, known))
     latch.count_down()
     assert call.result(PATIENCE) is True
@@ -179,7 +179,7 @@ def test_an_open_master_that_dies_keeps_no_waiter_waiting(
     """A waiter that sees one open master tells a quorum before it goes on."""
     urls = farm.urls(3)
     with ask(urls[0]) as master:
-        master.set(f"{name}\0latch\0open", "o", px=60_000)
+        master.set(f"{{{name}}}\0latch\0open", "o", px=60_000)
     assert connect(urls).latch(name, 5).wait(PATIENCE) is True
     before = proxies(urls)
     before[0].refusing = True

@@ -28,7 +28,7 @@ def taken(url: str, name: str) -> int:
     """Return how many permits a master has given, as `redlatch status` counts them."""
     server = ask(url)
     seconds, micros = server.time()
-    return int(server.zcount(f"{name}\0rate", f"({seconds * 1000 + micros // 1000}", "+inf"))
+    return int(server.zcount(f"{{{name}}}\0rate", f"({seconds * 1000 + micros // 1000}", "+inf"))
 
 
 def fullest(times: list[float], period: float) -> int:
@@ -173,13 +173,13 @@ def test_an_attempt_that_was_not_won_gives_its_slots_back(
     # Two masters are full, so no quorum has a free slot.
     for url in three[:2]:
         server = ask(url)
-        server.zadd(f"{name}\0rate", {"0": time.time() * 1000 + 60_000})
-        server.hset(f"{name}\0rate\0tokens", "0", "somebody")
-        for key in (f"{name}\0rate", f"{name}\0rate\0tokens"):
+        server.zadd(f"{{{name}}}\0rate", {"0": time.time() * 1000 + 60_000})
+        server.hset(f"{{{name}}}\0rate\0tokens", "0", "somebody")
+        for key in (f"{{{name}}}\0rate", f"{{{name}}}\0rate\0tokens"):
             server.pexpire(key, 60_000)
     with Client(three) as client:
         assert not client.rate_limit(name, 1, LONG).acquire(timeout=0.1)
-        await_true(lambda: not ask(three[2]).exists(f"{name}\0rate"))
+        await_true(lambda: not ask(three[2]).exists(f"{{{name}}}\0rate"))
 
 
 def test_a_permit_that_came_too_late_is_given_back_and_the_next_attempt_may_take_longer(
@@ -229,8 +229,8 @@ def test_slots_of_an_earlier_higher_limit_do_not_make_a_waiter_ask_all_the_time(
 ) -> None:
     for url in masters:
         server = ask(url)
-        server.zadd(f"{name}\0rate", {"5": (time.time() - 1) * 1000})
-        server.pexpire(f"{name}\0rate", 60_000)
+        server.zadd(f"{{{name}}}\0rate", {"5": (time.time() - 1) * 1000})
+        server.pexpire(f"{{{name}}}\0rate", 60_000)
     with Client(masters) as client:
         limit = client.rate_limit(name, 1, LONG, timeout=0)
         assert limit.acquire()

@@ -13,8 +13,7 @@ from support.proxy import Proxy
 
 from redlatch import Guard, LockLost, QuorumUnavailable
 from redlatch.testing import Masters
-from redlatch.votes.commands import COUNTER
-from redlatch.votes.kinds import READER
+from redlatch.votes.kinds import FENCED, READER
 
 pytestmark = pytest.mark.one_loop
 
@@ -39,7 +38,7 @@ def content(url: str, name: str) -> dict[bytes, Any]:
     """Return what a master has of a lock; of sets with times the members alone."""
     with ask(url) as server:
         found: dict[bytes, Any] = {}
-        for key in server.keys(f"{name}*"):
+        for key in server.keys(f"*{name}*"):
             kind = server.type(key)
             if kind == b"zset":
                 found[key] = set(server.zrange(key, 0, -1))
@@ -55,7 +54,7 @@ def has(url: str, name: str, what: dict[bytes, Any]) -> bool:
 def forget(url: str, name: str) -> None:
     """Delete all keys of a lock on a master."""
     with ask(url) as server:
-        server.delete(*server.keys(f"{name}*"))
+        server.delete(*server.keys(f"*{name}*"))
 
 
 def acquired_on_all(client: Faced, lock: Any, urls: list[str], name: str) -> None:
@@ -87,7 +86,9 @@ def test_an_extension_sets_the_key_again_where_it_is_missing(
         await_true(partial(has, url, name, before))
     lock.release()
     # A fence counter stays.
-    await_true(lambda: all(set(content(url, name)) <= {key for key in before if COUNTER in key} for url in urls))
+    await_true(
+        lambda: all(set(content(url, name)) <= {key for key in before if key.endswith(b"\0fence")} for url in urls)
+    )
 
 
 def test_the_locks_of_a_batch_and_the_holds_of_a_thread_are_repaired_too(
@@ -112,13 +113,14 @@ def test_a_repaired_fence_counter_keeps_the_order_of_the_numbers(
     urls = fleet(3).urls
     client = connect(urls, guard=None)
     lock = client.lock(name, ttl=TTL, fence=True)
+    _, counter = FENCED.keys_of(name.encode())
     acquired_on_all(client, lock, urls, name)
     fence = lock.fence
     for url in urls[:2]:
         forget(url, name)
         lock.extend(TTL)
-        await_true(partial(ask(url).get, name.encode() + COUNTER))
-        assert int(ask(url).get(name.encode() + COUNTER)) >= fence
+        await_true(partial(ask(url).get, counter))
+        assert int(ask(url).get(counter)) >= fence
     lock.release()
 
 
@@ -149,10 +151,11 @@ def test_a_reader_does_not_come_back_beside_a_writer(connect: Face, fleet: Calla
     assert content(urls[0], name) == having
     writer.release()
     # A writer that waits there waits for this reader.
+    readers, _, waiting = READER.keys_of(name.encode())
     with ask(urls[0]) as server:
-        server.zadd(name.encode() + READER.suffixes[2], {"a writer": (time.time() + TTL) * 1000})
+        server.zadd(waiting, {"a writer": (time.time() + TTL) * 1000})
     reader.extend()
-    await_true(lambda: reader.raw.token in server.zrange(name.encode() + READER.suffix, 0, -1))
+    await_true(lambda: reader.raw.token in server.zrange(readers, 0, -1))
     reader.release()
 
 

@@ -17,6 +17,7 @@ from redlatch import Client, QuorumUnavailable, impl
 from redlatch.votes import condition_scripts as condition
 from redlatch.votes import family_scripts as family
 from redlatch.votes import scripts
+from redlatch.votes.key import name_of
 from redlatch.votes.scripts import Script
 
 pytestmark = pytest.mark.each_server
@@ -27,20 +28,22 @@ COMMAND = re.compile(r'redis\.p?call\("(\w+)"')
 # A script and its arguments, or a command on the key with this suffix.
 Step = tuple[Any, ...]
 
+C1, C2, C3, C4 = [str(family.BELLS + number) for number in range(1, 5)]
+
 # This client is new in the queue.
-ASKED: Step = (family.FAIR_ACQUIRE, "t1", TTL, "c1", "1000000", ALIVE, "1")
-BEHIND: Step = (family.FAIR_ACQUIRE, "t2", TTL, "c2", "1000001", ALIVE, "1")
+ASKED: Step = (family.FAIR_ACQUIRE, "t1", TTL, C1, "1000000", ALIVE, "1")
+BEHIND: Step = (family.FAIR_ACQUIRE, "t2", TTL, C2, "1000001", ALIVE, "1")
 GONE: Step = ("del", "")
-FIRST_DIED: Step = ("del", "\0waits:c2")
-THIRD: Step = (family.FAIR_ACQUIRE, "t3", TTL, "c3", "1000002", ALIVE, "1")
-FAR: Step = (family.FAIR_ACQUIRE, "t4", TTL, "c4", "9000000", ALIVE, "1")
+FIRST_DIED: Step = ("zadd", "two", "XX", "1", C2)
+THIRD: Step = (family.FAIR_ACQUIRE, "t3", TTL, C3, "1000002", ALIVE, "1")
+FAR: Step = (family.FAIR_ACQUIRE, "t4", TTL, C4, "9000000", ALIVE, "1")
 READ: Step = (family.READ_ACQUIRE, "r1", TTL)
 WRITE: Step = (family.WRITE_ACQUIRE, "w1", TTL, ALIVE, "w1")
 WRITE_TOO: Step = (family.WRITE_ACQUIRE, "w2", TTL, ALIVE, "w2")
 LEFT: Step = (family.READ_RELEASE, "r1")
 SLOT: Step = (family.SLOT_ACQUIRE, "s1", TTL, "0", "0", "2", "2")
 SET: Step = ("set", "", "mine", "PX", TTL)
-HIGH: Step = ("set", "\0fence", "9", "PX", TTL)
+HIGH: Step = ("set", "fence", "9", "PX", TTL)
 
 # Two waiters of a condition, a call above both, and the death of the first one; counts of a latch of two.
 FIRST_WAITS: Step = (condition.CALL_WAIT, "1000001", TTL, TTL, "1")
@@ -66,19 +69,19 @@ SCENES: dict[str, tuple[list[Step], Step]] = {
     "fair, taken and others wait": ([ASKED, BEHIND], THIRD),
     "fair, free and another one is first": ([ASKED, BEHIND, GONE], THIRD),
     "fair, free and the first is dead": ([ASKED, BEHIND, GONE, FIRST_DIED], THIRD),
-    "fair, called": ([ASKED, BEHIND, GONE], (family.FAIR_ACQUIRE, "t5", TTL, "c2", "1000001", ALIVE, "0")),
-    "fair, not called": ([ASKED, BEHIND], (family.FAIR_ACQUIRE, "t5", TTL, "c2", "1000001", ALIVE, "0")),
-    "fair, changed": ([ASKED, BEHIND, GONE], (family.FAIR_ACQUIRE, "t5", TTL, "c2", "1000005", ALIVE, "2")),
-    "fair, changed and alone": ([], (family.FAIR_ACQUIRE, "t5", TTL, "c2", "1000005", ALIVE, "2")),
-    "fair, ticket too low": ([ASKED, BEHIND, FAR], (family.FAIR_ACQUIRE, "t5", TTL, "c2", "1000001", ALIVE, "2")),
-    "fair release": ([ASKED], (family.FAIR_RELEASE, "t1", "c1", "1000000")),
-    "fair release, others wait": ([ASKED, BEHIND], (family.FAIR_RELEASE, "t1", "c1", "1000000")),
+    "fair, called": ([ASKED, BEHIND, GONE], (family.FAIR_ACQUIRE, "t5", TTL, C2, "1000001", ALIVE, "0")),
+    "fair, not called": ([ASKED, BEHIND], (family.FAIR_ACQUIRE, "t5", TTL, C2, "1000001", ALIVE, "0")),
+    "fair, changed": ([ASKED, BEHIND, GONE], (family.FAIR_ACQUIRE, "t5", TTL, C2, "1000005", ALIVE, "2")),
+    "fair, changed and alone": ([], (family.FAIR_ACQUIRE, "t5", TTL, C2, "1000005", ALIVE, "2")),
+    "fair, ticket too low": ([ASKED, BEHIND, FAR], (family.FAIR_ACQUIRE, "t5", TTL, C2, "1000001", ALIVE, "2")),
+    "fair release": ([ASKED], (family.FAIR_RELEASE, "t1", C1, "1000000")),
+    "fair release, others wait": ([ASKED, BEHIND], (family.FAIR_RELEASE, "t1", C1, "1000000")),
     "fair release, the first is dead": (
         [ASKED, BEHIND, THIRD, FIRST_DIED],
-        (family.FAIR_RELEASE, "t1", "c1", "1000000"),
+        (family.FAIR_RELEASE, "t1", C1, "1000000"),
     ),
-    "fair, leave": ([ASKED, BEHIND, THIRD], (family.FAIR_RELEASE, "t2", "c2", "1000001")),
-    "fair, leave while it is free": ([ASKED, BEHIND, THIRD, GONE], (family.FAIR_RELEASE, "t2", "c2", "1000001")),
+    "fair, leave": ([ASKED, BEHIND, THIRD], (family.FAIR_RELEASE, "t2", C2, "1000001")),
+    "fair, leave while it is free": ([ASKED, BEHIND, THIRD, GONE], (family.FAIR_RELEASE, "t2", C2, "1000001")),
     "read": ([], READ),
     "read beside a reader": ([READ], (family.READ_ACQUIRE, "r2", "900000")),
     "read release": ([READ], (family.READ_RELEASE, "r1")),
@@ -138,16 +141,20 @@ def rights_of(*called: Script) -> list[str]:
 CASES = [(scene, right) for scene, (_, call) in SCENES.items() for right in rights_of(call[0])]
 
 SUFFIXES = {
-    scripts.ACQUIRE_FENCED: ["", "\0fence"],
-    scripts.CONFIRM: ["", "\0fence"],
+    scripts.ACQUIRE_FENCED: ["", "fence"],
+    scripts.CONFIRM: ["", "fence"],
 }
+
+
+def key_of(name: str, suffix: str) -> str:
+    return f"{{{name}}}\0{suffix}" if suffix else name
 
 
 def run(master: redis.Redis, name: str, step: Step) -> Any:
     what, *arguments = step
     if not isinstance(what, Script):
-        return master.execute_command(what, name + arguments[0], *arguments[1:])
-    keys = [name + suffix for suffix in SUFFIXES.get(what, ["", "\0one", "\0two"])][: int(what.keys)]
+        return master.execute_command(what, key_of(name, arguments[0]), *arguments[1:])
+    keys = [key_of(name, suffix) for suffix in SUFFIXES.get(what, ["", "one", "two", "three"])][: what.keys]
     return master.eval(what.text.decode(), len(keys), *keys, *arguments)
 
 
@@ -167,7 +174,7 @@ def without_ttl(master: redis.Redis, name: str) -> list[str]:
 
 
 def keys(master: Any, name: str) -> list[str]:
-    return [key for key in master.keys(f"{name}*") if key.partition("\0")[0] == name]
+    return [key for key in master.keys(f"*{name}*") if name_of(key.encode())[0] == name.encode()]
 
 
 @pytest.fixture
@@ -277,7 +284,7 @@ def test_row_58_a_missing_right_is_named_and_never_reported_as_a_held_lock(
 
 
 def left_behind(url: str, name: str) -> list[bytes]:
-    return [key for key in ask(url).keys(f"{name}*") if not key.endswith(b"\0fence")]
+    return [key for key in ask(url).keys(f"*{name}*") if not key.endswith(b"\0fence")]
 
 
 def test_row_58_a_writer_without_del_gets_the_lock_and_its_release_names_the_right(

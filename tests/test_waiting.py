@@ -851,9 +851,9 @@ def test_a_waiter_polls_if_only_a_minority_pushes_and_gave_its_vote(
     if kind == "reader":
         assert held.acquire(timeout=PATIENCE)
     with ask(third) as server:
-        await_true(lambda: server.keys(name + "*"))
+        await_true(lambda: server.keys(f"*{name}*"))
         # The waiter therefore gets the vote of this master, and gives it back.
-        server.delete(*server.keys(name + "*"))
+        server.delete(*server.keys(f"*{name}*"))
     lock = client.lock(name, ttl=LONG, fence=True) if kind == "fence" else client.rw_lock(name).read()
     assert_it_passes_on(client, lock, held)
 

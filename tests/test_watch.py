@@ -50,8 +50,9 @@ from redlatch.operate.markers import Markers
 from redlatch.operate.mover import Mover
 from redlatch.testing import embedded
 from redlatch.votes import scripts
-from redlatch.votes.commands import COUNTER, pack
+from redlatch.votes.commands import pack
 from redlatch.votes.family_scripts import SIGNAL_RELEASE
+from redlatch.votes.kinds import FENCED
 from redlatch.votes.scripts import Script
 from redlatch.wire.bridge.bridge import open_bridge
 from redlatch.wire.bridge.scriptless import Transactor
@@ -178,18 +179,18 @@ CASES: dict[str, tuple[bytes | None, int, bytes | None, Script, list[bytes]]] = 
 @pytest.mark.parametrize("case", CASES)
 def test_a_transaction_answers_and_leaves_what_the_script_does(twins: Twins, name: str, case: str) -> None:
     value, ttl_ms, counter, script, arguments = CASES[case]
-    key = name.encode()
+    key, other = FENCED.keys_of(name.encode())
     found = []
     for call in (twins.by_script, twins.by_transaction):
-        twins.server.delete(key, key + COUNTER)
+        twins.server.delete(key, other)
         if value is not None:
             twins.server.set(key, value, px=ttl_ms or None)
         if counter is not None:
-            twins.server.set(key + COUNTER, counter, px=LONG)
-        reply = call(script, *[key, key + COUNTER][: int(script.keys)], *arguments)
+            twins.server.set(other, counter, px=LONG)
+        reply = call(script, *[key, other][: script.keys], *arguments)
         if isinstance(reply, bytes):
             reply = reply.partition(b" ")[2]  # the clock differs
-        there = key, key + COUNTER
+        there = key, other
         values = [twins.server.get(each) if twins.server.type(each) == b"string" else None for each in there]
         state = [(value, round(twins.server.pttl(each) / 10_000)) for value, each in zip(values, there, strict=True)]
         found.append((reply, state))
@@ -377,7 +378,7 @@ def test_a_fenced_lock_whose_key_is_taken_between_watch_and_exec_is_not_won(
     between(proxy, name.encode(), partial(ask(url).set, name, "theirs", px=LONG))
     assert not lock.acquire(blocking=False)
     assert ask(url).get(name) == b"theirs"
-    assert not ask(url).exists(name.encode() + COUNTER)
+    assert not ask(url).exists(FENCED.keys_of(name.encode())[1])
 
 
 def test_fences_stay_in_order_when_another_client_raises_the_counter_between_watch_and_exec(
@@ -393,7 +394,7 @@ def test_fences_stay_in_order_when_another_client_raises_the_counter_between_wat
         fences.append(other.fence)
         other.release()
 
-    between(proxy, name.encode() + COUNTER, use)
+    between(proxy, FENCED.keys_of(name.encode())[1], use)
     assert lock.acquire()
     assert lock.fence > fences[0]
     lock.release()

@@ -33,7 +33,7 @@ def no_key_without_ttl(urls: Any) -> Any:
     """Return whether every key on the masters has a ttl."""
     for url in urls:
         with redis.Redis.from_url(url, socket_timeout=PATIENCE, retry=None) as server:
-            if any(server.pttl(key) == -1 for key in server.scan_iter("lock-*")):
+            if any(server.pttl(key) == -1 for key in server.scan_iter("*lock-*")):
                 return False
     return True
 

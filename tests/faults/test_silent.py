@@ -78,7 +78,7 @@ def test_row_42_a_reader_that_another_master_let_in_is_woken_when_no_writer_wait
     masters = fleet(3)
     client = connect(masters.urls, ttl=LONG, guard=GUARD)
     client.connect()
-    keys = [f"{name}\0rw", f"{name}\0rw\0writer", f"{name}\0rw\0waits"]
+    keys = [f"{{{name}}}\0rw", f"{{{name}}}\0rw\0writer", f"{{{name}}}\0rw\0waits"]
     over = (time.time() + LONG) * 1000
     with ask(masters.urls[0]) as first, ask(masters.urls[1]) as second:
         for server, key in ((first, keys[2]), (second, keys[0])):

@@ -58,7 +58,7 @@ def left(urls: list[str], name: str) -> list[bytes]:
     found: list[bytes] = []
     for url in urls:
         with ask(url) as server:
-            found += [key for key in server.keys(f"{name}*") if not key.endswith(b"\0fence")]
+            found += [key for key in server.keys(f"*{name}*") if not key.endswith(b"\0fence")]
     return found
 
 

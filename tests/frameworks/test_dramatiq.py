@@ -102,7 +102,7 @@ def test_a_slot_with_a_long_ttl_is_renewed_for_that_time(three: list[str], name:
         [(_, slot)] = backend._slots[name]
         first = slot.deadline_ns
         await_true(lambda: slot.deadline_ns > first + 500_000_000)
-        assert all(left <= 500 for left in keys(three, f"{name}\0slots").values())
+        assert all(left <= 500 for left in keys(three, f"{{{name}}}\0slots").values())
         assert backend.decr(name, 1, 0, ttl=900_000)
 
 

@@ -86,7 +86,7 @@ class Wire:
             commands.Release(b"k", b"t2", 0),
             commands.Extend(b"k", b"t3", 0, 1000),
             commands.Look(b"k"),
-            commands.AcquireFenced(b"k", b"t4", 0, 1000, 5, 6),
+            commands.AcquireFenced(b"k", b"{k}\0fence", b"t4", 0, 1000, 5, 6),
             commands.Pulse(b"k", b"m", 1000),
             commands.Locked(b"k", b"", 0),
         ]

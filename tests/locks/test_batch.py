@@ -17,7 +17,7 @@ def names(name: str, count: int = 2) -> list[str]:
 
 
 def keys(url: str, name: str) -> int:
-    return len(ask(url).keys(f"{name}-*"))
+    return len(ask(url).keys(f"*{name}-*"))
 
 
 def heads(client: Any) -> list[Any]:

@@ -25,7 +25,7 @@ def test_conditions_of_one_lock_have_one_key_for_each_name(client: Any) -> None:
     def key(name: str | bytes) -> bytes:
         return bytes(client.lock("n").condition(name)._queue.key)
 
-    assert key("") == b"p:n\0cond"
+    assert key("") == b"{p:n}\0cond"
     assert key("full") == key(b"full") != key("free")
     assert len({key(""), key("full"), key("free")}) == 3
     # The longest key of a waiter.

@@ -55,7 +55,7 @@ def test_kinds_that_do_not_exclude_each_other_have_different_keys(client: Any) -
     assert keys["reader"] == keys["writer"]
     assert len({keys["plain"], keys["slot"], keys["reader"]}) == 3
     # No name can contain the NUL of a suffix.
-    assert all(key.startswith(b"locks:x\0") for key in (keys["slot"], keys["reader"]))
+    assert all(key.startswith(b"{locks:x}\0") for key in (keys["slot"], keys["reader"]))
 
 
 def test_locks_wait_as_long_as_the_client_says_unless_they_say_it(implementation: impl.Implementation) -> None:

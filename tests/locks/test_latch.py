@@ -21,7 +21,7 @@ def client(request: pytest.FixtureRequest, implementation: impl.Implementation) 
 
 def test_a_latch_has_keys_of_its_own(client: Any) -> None:
     latch = client.latch("n", 3)
-    assert latch._hold.key == b"p:n\0latch"
+    assert latch._hold.key == b"{p:n}\0latch"
     assert (latch.name, latch.count) == ("n", 3)
 
 

@@ -126,7 +126,7 @@ def test_row_56_a_nested_read_waits_for_a_writer_that_holds_the_lock(
         both = client.rw_lock(name, ttl=LONG)
         assert both.read().acquire()
         for url in masters:
-            ask(url).delete(f"{name}\0rw")
+            ask(url).delete(f"{{{name}}}\0rw")
         with rival.rw_lock(name, ttl=LONG).write():
             assert not both.read().acquire(blocking=False)
 

@@ -138,7 +138,7 @@ def test_a_user_without_rights(url: str, name: str) -> None:
 def test_the_doctor_leaves_nothing_behind(url: str) -> None:
     examined(url)
     with redis.Redis.from_url(url) as server:
-        assert not [key for key in server.scan_iter("redlatch-doctor*") if b"fence" not in key]
+        assert not [key for key in server.scan_iter("*redlatch-doctor*") if b"fence" not in key]
 
 
 # --- the guard's markers --------------------------------------------------------------------------------

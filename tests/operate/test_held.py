@@ -84,8 +84,8 @@ def test_waiters_of_a_fair_lock_are_counted(cli: Call, three: list[str], holder:
     with holder.fair_lock(name, ttl=LONG):
         for url in three:
             with redis.Redis.from_url(url) as server:
-                server.zadd(f"{name}\0queue", {b"another client": 1})
-                server.pexpire(f"{name}\0queue", 60_000)
+                server.zadd(f"{{{name}}}\0queue", {b"another client": 1})
+                server.pexpire(f"{{{name}}}\0queue", 60_000)
         [state] = locks_of(cli("status", "--json", name))
         assert state["waiting"] == 1
 
@@ -208,7 +208,7 @@ def test_what_is_printed_is_json_and_has_no_token(cli: Call, three: list[str], n
     for url in three:
         with redis.Redis.from_url(url) as server:
             server.set(name, f"{token}:\x1b[31m" + "x" * 1000)
-            server.set(f"{name}\0fence", "9" * 5000)
+            server.set(f"{{{name}}}\0fence", "9" * 5000)
     done = cli("status", "--json", name)
     [state] = locks_of(done)
     [told] = state["holders"]
@@ -218,7 +218,7 @@ def test_what_is_printed_is_json_and_has_no_token(cli: Call, three: list[str], n
     assert cli("unlock", "-y", name).exit_code == 0
     for url in three:
         with redis.Redis.from_url(url) as server:
-            server.delete(f"{name}\0fence")
+            server.delete(f"{{{name}}}\0fence")
 
 
 def test_a_user_without_the_right_to_time_sees_the_holders(three: list[str], holder: Client, name: str) -> None:

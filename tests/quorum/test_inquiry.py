@@ -126,7 +126,9 @@ def test_the_highest_counter_counts_and_a_key_without_a_ttl_outlives_the_others(
 
 
 def test_a_lock_of_many_holders_has_no_holder(play: Play) -> None:
-    play.hold = play.holds.Hold("name", b"key", play.build.module("quorum.kinds.semaphore").Slot(b"key", 2))
+    play.hold = play.holds.Hold(
+        "name", b"key", play.build.module("quorum.kinds.semaphore").Slot([b"key", b"tokens"], 2)
+    )
     with pytest.raises(ConfigurationError, match="'name' may have several holders"):
         holder(play)
     assert not play.effects
@@ -167,6 +169,8 @@ def test_the_question_takes_a_tenth_of_the_timeout_within_limits(play: Play, tim
 
 
 def test_a_lock_of_many_holders_has_no_blocker_and_no_master_is_asked(play: Play) -> None:
-    play.hold = play.holds.Hold("name", b"key", play.build.module("quorum.kinds.semaphore").Slot(b"key", 2))
+    play.hold = play.holds.Hold(
+        "name", b"key", play.build.module("quorum.kinds.semaphore").Slot([b"key", b"tokens"], 2)
+    )
     assert blockers(play, SECOND) == []
     assert not play.effects

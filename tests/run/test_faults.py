@@ -235,7 +235,7 @@ def test_a_signal_ends_the_wait_for_the_lock(three: list[str], name: str, number
         # The process of the program waits until the lock is held.
         await_true(lambda: len(children(process.pid)) == 2)
         with redis.Redis.from_url(three[0]) as server:
-            await_true(lambda: server.zcard(f"{name}\0queue") or len(server.keys(f"{name}*")) > 1)
+            await_true(lambda: server.zcard(f"{{{name}}}\0queue") or len(server.keys(f"*{name}*")) > 1)
         process.send_signal(number)
         out, err = process.communicate(timeout=PATIENCE)
         assert (process.returncode, out) == (128 + number, "")

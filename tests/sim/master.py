@@ -227,7 +227,8 @@ class Master:
         reply = Refusal(LOADING) if self.loading else self.keys.execute(words)
         # Only after the command: it may have found the key expired.
         if caching and name in READS and not self.loading:
-            self._tracked.setdefault(words[1], {})[visitor] = None
+            for key in words[1:] if name == b"exists" else words[1:2]:
+                self._tracked.setdefault(key, {})[visitor] = None
         elif caching and name in (b"eval", b"evalsha") and not isinstance(reply, Refusal):
             # A script that a client has noted only reads its keys.
             for key in words[3 : 3 + int(words[2])]:

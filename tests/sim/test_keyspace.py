@@ -109,7 +109,7 @@ def script_words(chance: random.Random, key: bytes, value: bytes, ms: bytes) -> 
         "ACQUIRE_FENCED": [token, ms, number, b"%d" % (int(number) + 2)],
         "CONFIRM": [token, number, b"%d" % (int(number) + 2)],
     }.get(NAMES[script], [token, ms, ms])
-    suffixes = [b"", b"\0one", b"\0two"][: int(script.keys)]
+    suffixes = [b"", b"\0one", b"\0two"][: script.keys]
     whole = [b"%d" % len(suffixes), *[key + suffix for suffix in suffixes], *arguments]
     if chance.random() < 0.5:
         return [b"EVALSHA", script.sha, *whole]

@@ -20,7 +20,7 @@ OPERATIONS = Path(__file__).parents[2] / "docs/operations.md"
 USER, PASSWORD = "lk", "s3cr3t-lk"
 
 # Test names begin with "lock". The guard's marker is a NUL and a word, and no ACL rule may contain a NUL.
-KEYS = ["~lock*", "~n*", "~?guard"]
+KEYS = ["~lock*", "~{lock*", "~n*", "~{n*", "~?guard"]
 
 
 def rights(program: str) -> list[str]:

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redlatch import impl
+from redlatch.votes.scripts import RELEASE
 
-KEY, TOKEN = b"locks:sku:42", b"token"
+KEY, COUNTER, TOKEN = b"locks:sku:42", b"counter", b"token"
 
 
 class Maker:
@@ -23,7 +24,7 @@ class Maker:
 
     def command(self, kind: str) -> Any:
         more = {"Acquire": (1000,), "Extend": (1000,), "AcquireFenced": (1000, 5, 9)}.get(kind, ())
-        start = (KEY,) if kind == "Look" else (KEY, TOKEN, 77)
+        start = (KEY,) if kind == "Look" else (KEY, COUNTER, TOKEN, 77) if kind == "AcquireFenced" else (KEY, TOKEN, 77)
         return getattr(self.commands, kind)(*start, *more)
 
     def ballot(self, kind: str, votes: str = "", masters: int = 5) -> Any:
@@ -133,10 +134,23 @@ def test_a_look_is_settled_by_masters_without_the_key_or_with_a_push(make: Maker
 def test_a_refusal_with_a_number_is_a_no_that_keeps_the_number(make: Maker) -> None:
     commands = make.commands
     lease = commands.Release(KEY, TOKEN, 77)
-    command = commands.Scripted(KEY, lease, None, [], [], meaning=commands.REFUSAL)
+    command = commands.Scripted(KEY, lease, RELEASE, [], [], meaning=commands.REFUSAL)
     ballot = make.ballots.Ballot(command, 3, 2)
     ballot.count_answer(2, 40, False)
     assert (ballot.yes, ballot.no, ballot.answers) == (0, 1, {2: 40})
+
+
+def test_an_answer_that_may_name_a_waiter_is_a_vote_by_its_sign(make: Maker) -> None:
+    commands = make.commands
+    lease = commands.Release(KEY, TOKEN, 77)
+    command = commands.Calling(KEY, lease, RELEASE, [KEY], [], b"bell:", 40, 50)
+    ballot = make.ballots.Ballot(command, 5, 3)
+    for index, answer in enumerate((40, 1, -50, 0)):
+        ballot.count_answer(index, answer, False)
+    assert (ballot.yes, ballot.no, ballot.answers) == (2, 2, {0: 40, 1: 1, 2: -50, 3: 0})
+    named = [command.follow(answer) for answer in (40, -50, 39, -49, 1, 0)]
+    assert [None if ring is None else ring.key for ring in named] == [b"bell:40", b"bell:50", None, None, None, None]
+    assert named[0].payload(commands.BY_SHA) == commands.pack(b"SET", b"bell:40", b"c", b"PX", 2500)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,8 @@ def words(payload: bytes) -> list[bytes]:
 
 
 def called(script: scripts.Script, dialect: int) -> list[bytes]:
-    return [b"EVAL", script.text, script.keys] if dialect == FULL_TEXT else [b"EVALSHA", script.sha, script.keys]
+    keys = b"%d" % script.keys
+    return [b"EVAL", script.text, keys] if dialect == FULL_TEXT else [b"EVALSHA", script.sha, keys]
 
 
 @given(key=raw, token=raw, ttl_ms=st.integers(1, 100 * 365 * 86_400_000), dialect=dialects)
@@ -91,7 +92,7 @@ def test_the_question_for_the_holder_names_the_counter_only_of_a_numbered_lock(
     commands: ModuleType, numbered: bool, key: bytes, dialect: int
 ) -> None:
     counter = key + b"\0fence" if numbered else key
-    asked = words(commands.AskHolder(key, numbered).payload(dialect))
+    asked = words(commands.AskHolder(key, counter).payload(dialect))
     assert asked == [*called(scripts.HOLDER, dialect), key, counter]
 
 

@@ -29,12 +29,12 @@ class Scene:
     def __init__(self, master: Any, name: str) -> None:
         self.master = master
         self.name = name
-        self.one = f"{name}\0one"
-        self.two = f"{name}\0two"
+        self.one = f"{{{name}}}\0one"
+        self.two = f"{{{name}}}\0two"
 
     def run(self, script: Script, *arguments: str) -> Any:
         """Run a script on as many keys as it has."""
-        keys = [self.name, self.one, self.two][: int(script.keys)]
+        keys = [self.name, self.one, self.two][: script.keys]
         return self.master.eval(script.text.decode(), len(keys), *keys, *arguments)
 
     def write(self, token: str = MINE, waiter: str = "") -> Any:

@@ -6,14 +6,19 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redis.crc import key_slot
+from support.builds import implementation_named
 
 from redlatch import ConfigurationError, impl
 from redlatch.votes.kinds import ALL
 
 
-@pytest.fixture
-def keys(implementation: impl.Implementation) -> ModuleType:
-    return implementation.module("votes.key")
+@pytest.fixture(params=["c", "python"], scope="module")
+def keys(request: pytest.FixtureRequest) -> ModuleType:
+    """The module in each build in turn; it keeps no state between tests."""
+    return implementation_named(request.param).module("votes.key")
 
 
 @pytest.mark.parametrize(
@@ -57,11 +62,53 @@ def test_a_name_is_str_or_bytes(keys: ModuleType, name: Any) -> None:
         keys.key_of(b"", name)
 
 
-@pytest.mark.parametrize("suffix", sorted({suffix for kind in ALL for suffix in kind.suffixes if suffix}))
-def test_no_key_of_the_family_is_the_key_of_another_name(keys: ModuleType, suffix: bytes) -> None:
-    with pytest.raises(ConfigurationError):
-        keys.key_of(b"", b"a" + suffix)
-    assert len(suffix) <= keys.MAX_SUFFIX
+SUFFIXES = sorted({suffix for kind in ALL for suffix in kind.suffixes if suffix})
+
+# Bytes that decide about hash tags, and others.
+NAMES = st.lists(st.sampled_from([b"{", b"}", b"a", b"7"]), min_size=1, max_size=8).map(b"".join)
+
+
+@given(name=NAMES, suffix=st.sampled_from(SUFFIXES))
+def test_a_derived_key_is_in_the_slot_of_the_lock_or_refused(keys: ModuleType, name: bytes, suffix: bytes) -> None:
+    try:
+        derived = keys.derived_key(name, suffix)
+    except ConfigurationError as error:
+        assert not keys.may_have_others(name)
+        assert b"}" in name
+        assert str(error).startswith("name: only a plain lock")
+        return
+    assert keys.may_have_others(name)
+    assert key_slot(derived) == key_slot(name)
+    assert len(derived) <= len(name) + keys.MAX_SUFFIX
+    # A condition of a lock with derived keys has keys that derive from those.
+    again = keys.derived_key(derived, suffix)
+    assert key_slot(again) == key_slot(name)
+    for each in (derived, again):
+        with pytest.raises(ConfigurationError):
+            keys.key_of(b"", each)
+        assert keys.name_of(each)[0] == name
+        assert keys.name_of(each)[1]
+
+
+@given(names=st.sets(NAMES, min_size=2, max_size=2), suffix=st.sampled_from(SUFFIXES))
+def test_no_derived_key_belongs_to_two_names(keys: ModuleType, names: set[bytes], suffix: bytes) -> None:
+    derived = {keys.derived_key(name, suffix) for name in names if keys.may_have_others(name)}
+    assert len(derived) == sum([keys.may_have_others(name) for name in names])
+
+
+@pytest.mark.parametrize(
+    ("key", "found"),
+    [
+        (b"stock:7", (b"stock:7", b"")),
+        (b"{stock:7}\0queue", (b"stock:7", b"\0queue")),
+        (b"stock{7}\0\0queue", (b"stock{7}", b"\0queue")),
+        # The keys of others.
+        (b"\0guard", (b"\0guard", b"")),
+        (b"{a}:b\0c", (b"{a}:b\0c", b"")),
+    ],
+)
+def test_the_name_of_a_key_is_found(keys: ModuleType, key: bytes, found: tuple[bytes, bytes]) -> None:
+    assert keys.name_of(key) == found
 
 
 def test_the_longest_key_of_the_family_can_be_put_into_a_command(

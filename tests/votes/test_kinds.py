@@ -10,6 +10,7 @@ from test_rights import rights_of
 
 from redlatch import impl
 from redlatch.votes import condition_scripts, family_scripts
+from redlatch.votes.key import name_of
 from redlatch.votes.kinds import (
     ALL,
     CONDITION,
@@ -70,8 +71,8 @@ def test_each_family_that_needs_scripts_has_its_scripts() -> None:
 def test_the_scripts_of_a_kind_call_no_command_without_a_right(kind: Declaration) -> None:
     called = set(rights_of(*scripts_of(kind))) - OF_PLAIN_LOCKS
     assert called <= rights(kind)
-    # STRLEN is a command of waiters, and no script calls it. Readers and writers are documented together.
-    assert rights(kind) - called <= {"strlen"} or kind in (READER, WRITER)
+    # Waiters call these, and no script. Readers and writers are documented together.
+    assert rights(kind) - called <= {"strlen", "exists"} or kind in (READER, WRITER)
 
 
 @pytest.mark.parametrize("kind", SCRIPTS, ids=lambda kind: kind.plural)
@@ -81,13 +82,13 @@ def test_the_documentation_lists_the_rights_of_a_kind(kind: Declaration) -> None
 
 def test_every_key_of_a_kind_begins_with_its_first_one() -> None:
     for kind in ALL:
-        assert all(suffix.startswith(kind.suffix) for suffix in kind.suffixes)
-        assert kind.keys_of(b"n" + kind.suffix) == [b"n" + suffix for suffix in kind.suffixes]
+        assert all(suffix.startswith(kind.suffixes[0]) for suffix in kind.suffixes)
+        assert all(name_of(key)[0] == b"n" for key in kind.keys_of(b"n"))
 
 
 def test_holders_of_two_kinds_are_in_the_same_key_only_if_they_exclude_each_other() -> None:
     assert list(LISTED) == ["lock", "semaphore", "rate limit", "readers", "writer"]
-    assert [kind for kind in ALL if kind.suffix == b""] == [PLAIN, FENCED, FAIR]
+    assert [kind for kind in ALL if kind.suffixes[0] == b""] == [PLAIN, FENCED, FAIR]
     assert READER.suffixes == WRITER.suffixes
 
 

@@ -41,7 +41,7 @@ def master(farm: Any, server_kind: str) -> Iterator[redis.Redis]:
 def call(master: redis.Redis, name: str) -> Call:
     """Run a script on the test's own key and its counter."""
     return lambda script, *arguments: master.eval(
-        script.text.decode(), int(script.keys), *[name, f"{name}\0fence"][: int(script.keys)], *arguments
+        script.text.decode(), script.keys, *[name, f"{{{name}}}\0fence"][: script.keys], *arguments
     )
 
 
@@ -60,8 +60,8 @@ def test_a_script_called_in_full_can_be_called_by_its_sha_afterwards(
 ) -> None:
     if script != "holder":
         master.set(name, OTHERS if script != "locked" else "", px=60_000)
-    keys = int(NAMED[script].keys)
-    arguments = [*[name, f"{name}\0fence"][:keys], MINE, "1000", "1", "1"]
+    keys = NAMED[script].keys
+    arguments = [*[name, f"{{{name}}}\0fence"][:keys], MINE, "1000", "1", "1"]
     first = master.eval(NAMED[script].text.decode(), keys, *arguments)
     assert master.evalsha(NAMED[script].sha.decode(), keys, *arguments) == first == (script == "locked")
 
@@ -160,17 +160,17 @@ def test_a_user_with_the_rights_to_a_few_commands_can_run_the_scripts(
 ) -> None:
     user = f"user-of-{name}"
     rights = ["reset", "on", ">pw", "~*", "-@all", "+get", "+del", "+pttl", "+pexpire", "+eval", "+evalsha"]
-    if NAMED[script].keys == b"2":
+    if NAMED[script].keys == 2:
         rights += ["+set", "+time"]
     master.execute_command("ACL", "SETUSER", user, *rights)
     try:
         where = master.connection_pool.connection_kwargs
         login: dict[str, Any] = {"username": user, "password": "pw", "retry": None}
         with redis.Redis(host=where["host"], port=where["port"], **login) as limited:
-            keys = int(NAMED[script].keys)
+            keys = NAMED[script].keys
             if script != "holder":
                 master.set(name, OTHERS if script != "locked" else MINE, px=60_000)
-            names = [name, f"{name}\0fence"][:keys]
+            names = [name, f"{{{name}}}\0fence"][:keys]
             answer = limited.eval(NAMED[script].text.decode(), keys, *names, MINE, "1000", "1", "1")
             assert answer == (script == "locked")
     finally:
@@ -181,7 +181,7 @@ def test_a_user_with_the_rights_to_a_few_commands_can_run_the_scripts(
 
 
 def test_the_holder_is_told_in_one_line(master: redis.Redis, name: str) -> None:
-    keys = [name, f"{name}\0fence"]
+    keys = [name, f"{{{name}}}\0fence"]
     text = scripts.HOLDER.text.decode()
     assert master.eval(text, 2, *keys) == 0
     master.set(name, b"a\r\nb" + b"c" * 200, px=60_000)
@@ -282,7 +282,7 @@ def now_us(master: redis.Redis) -> int:
 
 
 def counter(master: redis.Redis, name: str) -> int:
-    return int(master.get(f"{name}\0fence") or 0)
+    return int(master.get(f"{{{name}}}\0fence") or 0)
 
 
 def test_a_fence_above_the_counter_is_granted_with_the_key(master: redis.Redis, name: str, call: Call) -> None:
@@ -298,7 +298,7 @@ def test_a_fence_not_above_the_counter_is_refused_but_the_key_is_set(
     master: redis.Redis, name: str, call: Call, below: int
 ) -> None:
     high = now_us(master)
-    master.set(f"{name}\0fence", high)
+    master.set(f"{{{name}}}\0fence", high)
     assert call(scripts.ACQUIRE_FENCED, MINE, "60000", high - below, high + 5) == -high
     assert master.get(name) == MINE
     assert counter(master, name) == high
@@ -322,16 +322,16 @@ def test_a_missing_counter_counts_as_half_a_day_before_the_servers_clock(
 def test_a_counter_stays_for_a_day_after_its_last_use(master: redis.Redis, name: str, call: Call) -> None:
     first = now_us(master)
     call(scripts.ACQUIRE_FENCED, MINE, "60000", first, first)
-    assert 86_000_000 < master.pttl(f"{name}\0fence") <= 86_400_000
-    master.pexpire(f"{name}\0fence", 1000)
+    assert 86_000_000 < master.pttl(f"{{{name}}}\0fence") <= 86_400_000
+    master.pexpire(f"{{{name}}}\0fence", 1000)
     call(scripts.CONFIRM, MINE, first + 1, first + 1)
-    assert 86_000_000 < master.pttl(f"{name}\0fence") <= 86_400_000
+    assert 86_000_000 < master.pttl(f"{{{name}}}\0fence") <= 86_400_000
 
 
 def test_a_fence_is_confirmed_only_for_the_holder_of_the_key(master: redis.Redis, name: str, call: Call) -> None:
     high = now_us(master)
     master.set(name, MINE, px=60_000)
-    master.set(f"{name}\0fence", high)
+    master.set(f"{{{name}}}\0fence", high)
     assert call(scripts.CONFIRM, OTHERS, high + 1, high + 1) == 0
     assert call(scripts.CONFIRM, MINE, high, high) == 0
     assert counter(master, name) == high

@@ -6,6 +6,7 @@ from hashlib import blake2b
 from typing import Any, NoReturn
 
 from ..errors import ConfigurationError
+from ..votes.key import derived_key
 from ..votes.kinds import CONDITION
 from .lock import BaseLock
 
@@ -25,7 +26,7 @@ class BaseCondition:
         self._name = name
         self._shared: Any = lock._shared
         # The digest of the name follows the suffix if there is one.
-        key = lock._hold.key + CONDITION.suffix + _digest(name)
+        key = derived_key(lock._hold.key, CONDITION.suffixes[0] + _digest(name))
         self._queue = self._shared.quorum.condition(lock._hold, key, lock._ttl_ms)
 
     def __reduce__(self) -> NoReturn:

@@ -110,6 +110,8 @@ class BaseClient:
         driver: Callable[..., Any] = self._implementation().module(f"drivers.{name}").Driver
         return driver
 
+    _keys_of: Callable[[Declaration, bytes], list[bytes]] = staticmethod(Declaration.keys_of)
+
     _masters_of: Callable[[object], list[Master]] = staticmethod(masters_of)
 
     @property
@@ -220,9 +222,9 @@ class BaseClient:
         ttl: float | None,
         options: Mapping[str, Any],
         declared: Declaration | None = None,
-        make: Callable[[bytes], Any] | None = None,
+        make: Callable[[list[bytes]], Any] | None = None,
     ) -> AnyLock:
-        """Make a lock; `make` returns its kind for a key, and None calls the class of the kind with the key alone."""
+        """Make a lock; `make` returns its kind for its keys, and None calls the class of the kind with them."""
         given = dict(options)
         check_options(given, self._options)
         fenced, fair = given.pop("fence", False), given.pop("fair", False)
@@ -233,8 +235,10 @@ class BaseClient:
         declared = declared or (FENCED if fenced else FAIR if fair else PLAIN)
         if declared.needs_scripts:
             self._need_scripts()
-        key = self._key_of(self._prefix, name) + declared.suffix
-        chosen = make(key) if make is not None else self._plain if declared is PLAIN else self._kind_of[declared](key)
+        key, chosen = self._key_of(self._prefix, name), self._plain
+        if declared is not PLAIN or make is not None:
+            keys = self._keys_of(declared, key)
+            key, chosen = keys[0], (make or self._kind_of[declared])(keys)
         timeout = self._timeout_of(given.pop("timeout", None))
         ttl_ms = self._ttl_ms if ttl is None else self._ttl_of(ttl)
         lock = lock_of(self._shared, self._hold_of(name, key, chosen), ttl_ms, timeout)
@@ -277,7 +281,7 @@ class BaseClient:
 
     def _latch_hold(self, name: str | bytes) -> Hold:
         self._need_scripts()
-        return self._hold_of(name, self._key_of(self._prefix, name) + LATCH.suffix, self._plain)
+        return self._hold_of(name, LATCH.keys_of(self._key_of(self._prefix, name))[0], self._plain)
 
     def _latch_ttl(self, ttl: object) -> int:
         return min(LATCH_TTL_MS, self._quorum.max_ttl_ms) if ttl is None else self._ttl_of(ttl)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any
 
 import redis
@@ -17,8 +18,8 @@ import redis
 from redlatch.errors import LockError
 from redlatch.holder import Holder
 from redlatch.masters.master import Master
-from redlatch.votes.commands import COUNTER
-from redlatch.votes.kinds import ALL, LISTED, Storage
+from redlatch.votes.key import derived_key, may_have_others, name_of
+from redlatch.votes.kinds import ALL, FENCED, LISTED, Storage
 from redlatch.votes.label import owner_of
 from redlatch.votes.redaction import redacted, redacted_login, shown
 from redlatch.votes.units import quorum_of
@@ -46,7 +47,7 @@ READS = {
 }
 
 # The commands that read a name, each with the suffix of its key. Some kinds share a key.
-FENCE = "GET", COUNTER
+FENCE = "GET", FENCED.suffixes[1]
 WAITERS = [each.waiters for each in ALL if each.waiters is not None]
 QUESTIONS = list(
     dict.fromkeys(
@@ -154,13 +155,14 @@ def on_each(masters: Iterable[Master], work: Any) -> tuple[list[Any], dict[str, 
 def names_on(server: redis.Redis, prefix: bytes) -> set[bytes]:
     # There may be keys of other tools.
     pattern = b"".join([b"\\" + bytes([each]) if each in b"*?[]\\^" else bytes([each]) for each in prefix]) + b"*"
+    patterns = [pattern, b"{" + pattern] if prefix else [pattern]
     found = set()
     end = time.monotonic() + LONGEST_SCAN
-    for key in server.scan_iter(pattern, TOGETHER):
+    for key in chain.from_iterable([server.scan_iter(each, TOGETHER) for each in patterns]):
         if time.monotonic() > end:
             raise TimeoutError(f"the keys were not listed within {LONGEST_SCAN:g} s")
-        name, _, suffix = key.partition(b"\0")
-        if (suffix and len(name) > len(prefix)) or (not suffix and _is_token(server, key)):
+        name, suffix = name_of(key)
+        if name.startswith(prefix) and (suffix or (b"\0" not in key and _is_token(server, key))):
             found.add(name)
     return found
 
@@ -183,15 +185,16 @@ def read(server: redis.Redis, key: bytes) -> OnMaster:
     pipe: Any = server.pipeline(transaction=False)
     with pipe:
         pipe.time()
-        for command, suffix in QUESTIONS:
-            _ask(pipe, command, key + suffix)
+        asked = [question for question in QUESTIONS if not question[1] or may_have_others(key)]
+        for command, suffix in asked:
+            _ask(pipe, command, derived_key(key, suffix) if suffix else key)
         clock, *answers = pipe.execute(raise_on_error=False)
     # The right to TIME is optional. Another missing answer might be that of a holder.
     for answer in answers:
         if isinstance(answer, redis.RedisError) and not _is_of_another_type(answer):
             raise answer
     known = [None if isinstance(each, redis.ResponseError) else each for each in answers]
-    told = dict(zip(QUESTIONS, known, strict=True))
+    told = dict.fromkeys(QUESTIONS) | dict(zip(asked, known, strict=True))
     now = int(time.time() * 1000) if isinstance(clock, redis.ResponseError) else clock[0] * 1000 + clock[1] // 1000
     grants = [
         Grant(each.listed, *grant)
@@ -280,7 +283,7 @@ def end(server: redis.Redis, key: bytes, tokens: frozenset[bytes], owner: str | 
 
 def _end_one(server: redis.Redis, key: bytes, grant: Grant) -> bool:
     declared = LISTED[grant.kind]
-    first, second, *_ = [*declared.keys_of(key + declared.suffix), b""]
+    first, second, *_ = [*declared.keys_of(key), b""]
     where = first if declared.storage in (Storage.TOKEN, Storage.TOKENS) else second
     pipe: Any = server.pipeline()
     with pipe:

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from redlatch.errors import NotOwned
 from redlatch.votes import condition_scripts as scripts
-from redlatch.votes.scripts import Script
+from redlatch.votes.family_scripts import BELL
 
 from ..votes.ballot import Ballot
-from ..votes.commands import NOTHING, VOTE, Called, Command, Scripted
-from ..votes.units import MILLISECOND, SECOND
+from ..votes.commands import VOTE, Calling, Command, Scripted, Watched
+from ..votes.units import MILLISECOND, SECOND, UNBOUNDED
 from .effects import Answer, Send, Steps
 from .hold import Hold
 from .lease import new_lease
@@ -45,6 +45,9 @@ POLL_SHARE = 8
 # masters keep the call.
 HALF = 2
 
+# The least ticket: above the answer that names none.
+FIRST = scripts.WAITS + 1
+
 # 0, or more than this, calls all waiters.
 MOST_CALLS = 1000
 
@@ -56,7 +59,7 @@ class CallQueue:
         self.quorum = quorum
         self.hold = hold
         self.key = key
-        self.keys = [key, key + b"\0calls"]
+        self.keys = [key, key + b"\0calls", key + b"\0bell"]
         self.ttl_ms = ttl_ms
         self.keep_ms = min(KEEP_MS, quorum.max_ttl_ms)
         self.limit_ns = quorum.validity_ns(self.keep_ms) // HALF
@@ -76,11 +79,21 @@ class CallQueue:
         self._last = max(self._last, known[min(ballot.quorum, len(known)) - 1] if known else 0)
         return self.propose()
 
-    def command(self, number: int, script: Script, arguments: list[int], undo: Command | None = None) -> Command:
-        now_ns = self.quorum.clock.now()
-        lease = new_lease(b"%d" % number, now_ns, 0)
-        words = [b"%d" % argument for argument in [number, *arguments]]
-        command = Scripted(self.key, lease, script, self.keys, words, VOTE, False, undo)
+    def asking(self, ticket: int, alive_ms: int, new: bool, undo: Command) -> Command:
+        lease = new_lease(b"%d" % ticket, self.quorum.clock.now(), 0)
+        words = [b"%d" % argument for argument in (ticket, alive_ms, self.keep_ms, new)]
+        command = Scripted(self.key, lease, scripts.CALL_WAIT, self.keys, words, VOTE, False, undo)
+        command.ttl_ms = self.keep_ms
+        return command
+
+    def calling(self, number: int, everybody: bool) -> Command:
+        lease = new_lease(b"%d" % number, self.quorum.clock.now(), 0)
+        words = [b"%d" % number, b"0" if everybody else b"1", b"%d" % self.keep_ms]
+        # For a call of all, the script rings.
+        rings_from = UNBOUNDED if everybody else FIRST
+        command = Calling(
+            self.key, lease, scripts.CALL_NOTIFY, self.keys, words, self.key + BELL, rings_from, UNBOUNDED
+        )
         command.ttl_ms = self.keep_ms
         return command
 
@@ -89,36 +102,40 @@ class CallQueue:
 
     def _calling(self, count: int) -> Steps:
         quorum = self.quorum
+        missing = count or 1
         number = self.propose()
         while True:
-            command = self.command(number, scripts.CALL_NOTIFY, [count, self.keep_ms])
-            started: int = command.since_ns
-            ballot = quorum.ballot(command, started + quorum.wait_ns(self.ttl_ms))
-            yield ballot
+            started: int = quorum.clock.now()
+            until = started + quorum.wait_ns(self.ttl_ms)
+            # One command for each call: its answer names only one waiter.
+            numbers = range(number, number + missing)
+            ballots = [quorum.ballot(self.calling(each, not count), until) for each in numbers]
+            # Each master answers in this order.
+            if ballots[1:]:
+                yield Send(ballots[:-1])
+            yield ballots[-1]
             now = quorum.clock.now()
-            self._wake_own(ballot, count)
-            if ballot.yes >= ballot.quorum:
-                # Too late, waiters could have missed the call; and a master may have forgotten it already.
-                if now - started <= self.limit_ns and not quorum.doubts.cover(started):
-                    return
-                number = self.propose()
-            elif ballot.unavailable():
-                number = self.propose()
-            else:
-                number = self.raised(ballot)
+            self._wake_own(ballots, count)
+            # Too late, waiters could have missed the call; and a master may have forgotten it already.
+            if now - started <= self.limit_ns and not quorum.doubts.cover(started):
+                missing -= sum([ballot.yes >= ballot.quorum for ballot in ballots])
+            if not missing:
+                return
+            refused = [ballot for ballot in ballots if ballot.yes < ballot.quorum and not ballot.unavailable()]
+            number = self.raised(refused[-1]) if refused else self.propose()
 
-    def _wake_own(self, ballot: Ballot, count: int) -> None:
+    def _wake_own(self, ballots: list[Ballot], count: int) -> None:
         """Have waiters of this client ask: masters push no change that this client makes itself."""
         watches = self.quorum.queues.watches
-        if count != 1:
+        if not count:
             watches.notify(self.key)
-            return
-        for ticket in set((ballot.answers or {}).values()):
-            if ticket > scripts.WAITS:
-                watches.notify(self.own_key(ticket))
+        for ballot in ballots if count else ():
+            for ticket in set((ballot.answers or {}).values()):
+                if ticket > scripts.WAITS:
+                    watches.notify(self.own_key(ticket))
 
     def own_key(self, ticket: int) -> bytes:
-        return self.key + b":%d" % ticket
+        return self.key + BELL + b"%d" % ticket
 
 
 class Waiter:
@@ -182,7 +199,8 @@ class Waiter:
             while True:
                 question = self._question(queue.keep_ms // ALIVE_SHARE, False)
                 watch: Watch = self._new_watch()
-                yield Send([question, watch])
+                # The watch first: a call before it is in the answer to the question.
+                yield Send([watch, question])
                 yield [question, watch]
                 now = quorum.clock.now()
                 called = self._called(question, now)
@@ -237,25 +255,24 @@ class Waiter:
 
     def _question(self, alive_ms: int, new: bool) -> Ballot:
         queue = self._queue
-        arguments = [alive_ms, queue.keep_ms, int(new)]
-        command = queue.command(self._ticket, scripts.CALL_WAIT, arguments, self.leaving(0))
+        command = queue.asking(self._ticket, alive_ms, new, self.leaving(0))
         return queue.quorum.ballot(command, command.since_ns + queue.quorum.wait_ns(queue.ttl_ms))
 
     def _new_watch(self) -> Watch:
-        """Watch the key of this waiter, and the condition for calls by this client itself."""
+        """Watch the bells of this waiter and of all, and the condition for calls by this client itself."""
         queue = self._queue
         key = queue.own_key(self._ticket)
         until_ns = queue.quorum.clock.now() + queue.quorum.wait_ns(queue.ttl_ms)
-        self._watch = watch = new_watch(queue.quorum, Called(key), until_ns)
-        queue.quorum.queues.watches.add(key, watch)
-        queue.quorum.queues.watches.add(queue.key, watch)
+        self._watch = watch = new_watch(queue.quorum, Watched([key, queue.keys[2]]), until_ns)
+        for watched in (key, queue.keys[2], queue.key):
+            queue.quorum.queues.watches.add(watched, watch)
         return watch
 
     def _end_watch(self) -> None:
         watch, queue = self._watch, self._queue
         if watch is not None:
-            queue.quorum.queues.watches.remove(queue.own_key(self._ticket), watch)
-            queue.quorum.queues.watches.remove(queue.key, watch)
+            for watched in (queue.own_key(self._ticket), queue.keys[2], queue.key):
+                queue.quorum.queues.watches.remove(watched, watch)
             # Last, so that an interrupted call can be repeated.
             self._watch = None
 
@@ -264,7 +281,10 @@ class Waiter:
         queue = self._queue
         lease = new_lease(b"%d" % self._ticket, self._since_ns, 0)
         words = [b"%d" % self._ticket, b"%d" % used, b"%d" % queue.keep_ms]
-        return Scripted(queue.key, lease, scripts.CALL_LEAVE, queue.keys, words, NOTHING, True)
+        keys = [*queue.keys, queue.own_key(self._ticket)]
+        return Calling(
+            queue.key, lease, scripts.CALL_LEAVE, keys, words, queue.key + BELL, FIRST, UNBOUNDED, releases=True
+        )
 
     def used(self) -> int:
         """Return the number of the call that woke this waiter; 0 if it is not known."""

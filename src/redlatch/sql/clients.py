@@ -42,6 +42,10 @@ DEFAULT_ATTEMPT = 2.0
 CLOSING_PAUSE = 0.001
 
 
+def _one_row(declared: Declaration, key: bytes) -> list[bytes]:
+    return [key] * len(declared.suffixes)
+
+
 class OnDatabase(BaseClient):
     _labels = False
 
@@ -85,6 +89,9 @@ class OnDatabase(BaseClient):
     def _no_scripts(self) -> str:
         return f"a database has plain, fenced and re-entrant locks; {FAMILY} need a server of Redis or Valkey"
 
+    # A lock is one row. So any name may have a fence.
+    _keys_of = staticmethod(_one_row)
+
     def _new(
         self,
         lock_of: type[AnyLock],
@@ -92,7 +99,7 @@ class OnDatabase(BaseClient):
         ttl: float | None,
         options: Mapping[str, Any],
         declared: Declaration | None = None,
-        make: Callable[[bytes], Any] | None = None,
+        make: Callable[[list[bytes]], Any] | None = None,
     ) -> AnyLock:
         if options.get("fence") and not self._settings.has_fences:
             raise ConfigurationError("fence: only locks with mode='table' and dialect='redlatch' have fences")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .commands import NO, REFUSAL, TEXT, VOTE, Command
+from .commands import NO, REFUSAL, SIGNED, TEXT, VOTE, Command
 
 
 class Ballot:
@@ -124,12 +124,11 @@ class Ballot:
 
     def count_answer(self, index: int, answer: Any, pushes: bool) -> None:
         """Count a reply that is neither `command.yes` nor `command.no`. A master that pushes tracks the key."""
-        if self.command.meaning == TEXT:
+        meaning = self.command.meaning
+        if meaning == TEXT or ((meaning == SIGNED or meaning < REFUSAL) and answer > 0):
             self.yes += 1
-        elif self.command.meaning >= REFUSAL:
+        elif meaning >= REFUSAL:
             self.no += 1
-        elif answer > 0:
-            self.yes += 1
         if pushes or self.command.meaning != NO:
             if self.answers is None:
                 self.answers = {}

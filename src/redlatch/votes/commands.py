@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from redlatch.votes.family_scripts import FAIR_LOOK, RINGS_MS
 from redlatch.votes.scripts import ACQUIRE_FENCED, CONFIRM, EXTEND, HOLDER, LOCKED, OWNED, PULSE, RELEASE, Script
 
 from .payloads import delex, delifeq, digits, set_nx, strings
@@ -21,16 +22,13 @@ NEVER = object()
 _NEVER_SAID = b"+NEVER\r\n"
 
 # See `Command.meaning`.
-NOTHING, VOTE, REFUSAL, NO, TIME, TEXT, TRACKED, LACKS = range(8)
+NOTHING, VOTE, REFUSAL, NO, TIME, TEXT, TRACKED, LACKS, SIGNED = range(9)
 
 # The type of the other replies that a ballot keeps, by meaning.
-KEPT = (None, int, int, int, None, bytes, None, int)
+KEPT = (None, int, int, int, None, bytes, None, int, int)
 
 # The reply to PTTL for a key that does not exist.
 GONE = -2
-
-# The suffix of a fence counter. Names contain no NUL, so no name can be the counter of another name.
-COUNTER = b"\0fence"
 
 # A hundred years in microseconds. A client whose clock shows 1970 may propose fences 56 years below the counters.
 _FURTHEST = 100 * 365 * 86_400_000_000
@@ -68,6 +66,8 @@ class Command:
             TEXT: a status. It is a yes vote, and kept.
             TRACKED: as NOTHING. But a master that pushes tracks the keys that the command reads (see `Note`).
             LACKS: a no vote of a master that lacks the key of a held lock, which `repair` may set again there.
+            SIGNED: a positive number is a yes vote, another one a no vote. The number is kept, and may need a second
+                command (`follow`).
         releases: whether the command must reach every master that may hold the key, even after a reconnect.
         since_ns: when the command was made. For a release: when the first command with its token was made, so no
             server knows the token earlier.
@@ -124,6 +124,10 @@ class Command:
         """Return the command that sets the key again on a master that lacks it; None if it must not be sent."""
         return None
 
+    def follow(self, answer: int) -> Command | None:
+        """Return the command that this answer of a master asks for; the engine sends it there."""
+        return None
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.key!r}>"
 
@@ -162,10 +166,13 @@ class AcquireFenced(Command):
     The reply is `first` if it is above the counter, minus the counter if it is not, and 0 if the key exists.
     """
 
-    __slots__ = ("first", "last")
+    __slots__ = ("_counter", "first", "last")
 
-    def __init__(self, key: bytes, token: bytes, since_ns: int, ttl_ms: int, first: int, last: int) -> None:
+    def __init__(
+        self, key: bytes, counter: bytes, token: bytes, since_ns: int, ttl_ms: int, first: int, last: int
+    ) -> None:
         self._concern(key, token, since_ns)
+        self._counter = counter
         self.meaning = VOTE
         self.yes = NEVER
         self.yes_line = _NEVER_SAID
@@ -175,7 +182,7 @@ class AcquireFenced(Command):
 
     def payload(self, dialect: int) -> bytes:
         ttl_ms, first, last = digits(self.ttl_ms), digits(self.first), digits(self.last)
-        return _call(ACQUIRE_FENCED, dialect, [self.key, self.key + COUNTER, self.token, ttl_ms, first, last])
+        return _call(ACQUIRE_FENCED, dialect, [self.key, self._counter, self.token, ttl_ms, first, last])
 
     def expects(self, answer: int) -> bool:
         # An absurd counter would be written to the other masters, and end all fenced locks of this name.
@@ -186,16 +193,17 @@ class AcquireFenced(Command):
 
 
 class Confirm(Command):
-    __slots__ = ("first", "last")
+    __slots__ = ("_counter", "first", "last")
 
-    def __init__(self, key: bytes, token: bytes, since_ns: int, first: int, last: int) -> None:
+    def __init__(self, key: bytes, counter: bytes, token: bytes, since_ns: int, first: int, last: int) -> None:
         self._concern(key, token, since_ns)
+        self._counter = counter
         self.first = first
         self.last = last
 
     def payload(self, dialect: int) -> bytes:
         first, last = digits(self.first), digits(self.last)
-        return _call(CONFIRM, dialect, [self.key, self.key + COUNTER, self.token, first, last])
+        return _call(CONFIRM, dialect, [self.key, self._counter, self.token, first, last])
 
     def undo(self) -> Command | None:
         return Release(self.key, self.token, self.since_ns)
@@ -239,7 +247,7 @@ class Extend(Command):
 class Scripted(Command):
     """A script of the lock family. The lease provides the token and `since_ns`."""
 
-    __slots__ = ("_again", "_arguments", "_script", "_undo")
+    __slots__ = ("_again", "_arguments", "_more_keys", "_script", "_undo")
 
     def __init__(
         self,
@@ -258,17 +266,67 @@ class Scripted(Command):
         self.releases = releases
         self._script = script
         self._arguments = keys + arguments
+        self._more_keys = len(keys) - script.keys
         self._undo = undo
         self._again = again
 
     def payload(self, dialect: int) -> bytes:
-        return _call(self._script, dialect, self._arguments)
+        return _call(self._script, dialect, self._arguments, self._more_keys)
 
     def undo(self) -> Command | None:
         return self._undo
 
     def again(self) -> Command:
         return self._again or self
+
+
+class Calling(Scripted):
+    """A script whose answer may be the number of a waiter to call. It is SIGNED.
+
+    Args:
+        bells: the key of the waiter's bell, without the number.
+        yes_from, no_from: the least number in a yes, and in a no.
+    """
+
+    __slots__ = ("_bells", "_no_from", "_yes_from")
+
+    def __init__(
+        self,
+        key: bytes,
+        lease: Any,
+        script: Script,
+        keys: list[bytes],
+        arguments: list[bytes],
+        bells: bytes,
+        yes_from: int,
+        no_from: int,
+        releases: bool = False,
+        undo: Command | None = None,
+        again: Command | None = None,
+    ) -> None:
+        super().__init__(key, lease, script, keys, arguments, SIGNED, releases, undo, again)
+        self._bells = bells
+        self._yes_from = yes_from
+        self._no_from = no_from
+
+    def follow(self, answer: int) -> Command | None:
+        if -self._no_from < answer < self._yes_from:
+            return None
+        return Ring(self._bells + digits(abs(answer)))
+
+
+class Ring(Command):
+    """Ring the bell of a waiter: set a key that it watches."""
+
+    __slots__ = ()
+
+    def __init__(self, key: bytes) -> None:
+        self._concern(key, b"", 0)
+        self.yes = OK
+        self.yes_line = b"+OK\r\n"
+
+    def payload(self, dialect: int) -> bytes:
+        return pack(b"SET", self.key, b"c", b"PX", RINGS_MS)
 
 
 class Look(Command):
@@ -291,8 +349,21 @@ class Look(Command):
         return strings(_PTTL, [self.key])
 
 
+class LookAsFirst(Look):
+    """As `Look`; but also say that the key is gone if the bell of this waiter rings, and watch the bell, too."""
+
+    __slots__ = ("_bell",)
+
+    def __init__(self, key: bytes, bell: bytes) -> None:
+        super().__init__(key)
+        self._bell = bell
+
+    def payload(self, dialect: int) -> bytes:
+        return _call(FAIR_LOOK, dialect, [self.key, self._bell])
+
+
 class Called(Command):
-    """Ask whether a waiter was called (STRLEN of its own key); if not, watch that key."""
+    """Ask whether a waiter was called (STRLEN of its bell); if not, watch the bell."""
 
     __slots__ = ()
 
@@ -303,6 +374,23 @@ class Called(Command):
 
     def payload(self, dialect: int) -> bytes:
         return strings(_STRLEN, [self.key])
+
+
+class Watched(Command):
+    """Watch some keys (EXISTS); their values do not matter."""
+
+    __slots__ = ("_keys",)
+
+    def __init__(self, keys: list[bytes]) -> None:
+        self._concern(keys[0], b"", 0)
+        self.yes = NEVER
+        self.yes_line = _NEVER_SAID
+        self.no = None
+        self.meaning = NO
+        self._keys = keys
+
+    def payload(self, dialect: int) -> bytes:
+        return pack(b"EXISTS", *self._keys)
 
 
 class Note(Command):
@@ -367,19 +455,19 @@ class Locked(Command):
 
 
 class AskHolder(Command):
-    """Ask which token the key holds, and until when; `numbered` if the lock has a fence counter."""
+    """Ask which token the key holds, and until when; `counter` is the key itself if the lock has no fence counter."""
 
-    __slots__ = ("_numbered",)
+    __slots__ = ("_counter",)
 
-    def __init__(self, key: bytes, numbered: bool) -> None:
+    def __init__(self, key: bytes, counter: bytes) -> None:
         self._concern(key, b"", 0)
         self.yes = NEVER
         self.yes_line = _NEVER_SAID
         self.meaning = TEXT
-        self._numbered = numbered
+        self._counter = counter
 
     def payload(self, dialect: int) -> bytes:
-        return _call(HOLDER, dialect, [self.key, self.key + COUNTER if self._numbered else self.key])
+        return _call(HOLDER, dialect, [self.key, self._counter])
 
 
 def read_holder(answer: bytes) -> tuple[bytes, int, int] | None:
@@ -390,7 +478,8 @@ def read_holder(answer: bytes) -> tuple[bytes, int, int] | None:
     return parts[2], int(parts[0]), int(parts[1])
 
 
-def _call(script: Script, dialect: int, arguments: list[bytes]) -> bytes:
+def _call(script: Script, dialect: int, arguments: list[bytes], more_keys: int = 0) -> bytes:
+    keys = script.keys + more_keys
     if dialect == FULL_TEXT:
-        return pack(b"EVAL", script.text, script.keys, *arguments)
-    return strings(script.begin(len(arguments)), arguments)
+        return pack(b"EVAL", script.text, keys, *arguments)
+    return strings(script.begin(keys, len(arguments)), arguments)

@@ -15,12 +15,16 @@ return left==-2
 end
 """
 
-# --- conditions: KEYS[1] the waiters (member: the ticket; score: until when it counts as alive), KEYS[2] the calls ----
+# --- conditions: KEYS[1] the waiters (member: the ticket; score: until when it counts as alive), KEYS[2] the calls,
+# KEYS[3] the bell of all waiters --------------------------------------------------------------------------
 #
 # Tickets and calls are numbers from one sequence: a waiter may take only the calls above its ticket, so no call goes to
 # a waiter that came later. A member of KEYS[2] is "number:ticket" for a call that a waiter has, "number:" for one that
-# no waiter has yet, and "number:*" for a call of all waiters below the number; its score is when it expires. Each
-# waiter watches a key of its own, KEYS[1] .. ":" .. ticket, which appears when the waiter is called.
+# no waiter has yet, and "number:*" for a call of all waiters below the number; its score is when it expires.
+#
+# Each waiter watches two keys: its own bell, KEYS[1] .. ":" .. ticket, and KEYS[3], which rings for a call of all. A
+# script cannot ring a bell whose key it was not given. So the answer has the ticket of the waiter that has got a call,
+# and the client rings its bell by a second command on the same connection.
 
 # The answer if no call has reached the waiter, or a notify has called no waiter. All numbers are higher.
 WAITS = 2
@@ -30,8 +34,8 @@ WAITS = 2
 MOST_LEFT = 64
 
 # `settle` gives each call that no living waiter has to the first waiter that may take it and has none. The call stays
-# until that waiter has used it, or until it expires, so a waiter that dies does not keep it. The result has the number
-# of the call of each waiter, by ticket.
+# until that waiter has used it, or until it expires, so a waiter that dies does not keep it. The results are the number
+# of the call of each waiter, by ticket; the calls that no waiter has; and the tickets of those that have got one now.
 _CALLS = (
     """local t=redis.call("time")
 local now=t[1]*1000+math.floor(t[2]/1000)
@@ -39,7 +43,6 @@ local keep=tonumber(ARGV[3])
 """
     + _STAY
     + """local function text(number) return string.format("%.0f",number) end
-local function own(ticket) return KEYS[1]..":"..ticket end
 local function ready(ms)
 redis.call("zrange",KEYS[1],0,0)
 redis.call("zscore",KEYS[1],"")
@@ -49,8 +52,6 @@ redis.call("zrem",KEYS[1],"")
 redis.call("zrem",KEYS[2],"")
 redis.call("zadd",KEYS[1],"XX",0,"")
 redis.call("zadd",KEYS[2],"XX",0,"")
-redis.call("del",own(""))
-redis.call("set",own(""),"","XX")
 return stay(KEYS[1],ms+keep),stay(KEYS[2],ms+2*keep)
 end
 local function waiters()
@@ -74,22 +75,16 @@ end
 table.sort(found,function(a,b) return a[1]<b[1] end)
 return found,highest
 end
-local function ring(ticket)
-if redis.call("pttl",own(ticket))==-2 then redis.call("set",own(ticket),"c","PX",keep) end
-end
 local function settle()
 local pending=calls()
-if #pending==0 then return {},0 end
+if #pending==0 then return {},{},{} end
 local alive=waiters()
-local lives,called,left={},{},{}
+local lives,called,left,fresh={},{},{},{}
 for _,ticket in ipairs(alive) do lives[text(ticket)]=true end
 for _,call in ipairs(pending) do
 if call[2]=="*" then
 for _,ticket in ipairs(alive) do
-if ticket<call[1] and not called[text(ticket)] then
-called[text(ticket)]=call[1]
-ring(text(ticket))
-end
+if ticket<call[1] and not called[text(ticket)] then called[text(ticket)]=call[1] end
 end
 elseif lives[call[2]] then called[call[2]]=called[call[2]] or call[1] end
 end
@@ -104,11 +99,11 @@ if chosen then
 redis.call("zadd",KEYS[2],now+2*keep,text(call[1])..":"..chosen)
 redis.call("zrem",KEYS[2],call[3])
 called[chosen]=call[1]
-ring(chosen)
+fresh[#fresh+1]=chosen
 else left[#left+1]=call end
 end
 end
-return called,left
+return called,left,fresh
 end
 """
 )
@@ -132,40 +127,42 @@ if not number then return {WAITS} end
 local mine=text(number)..":"..me
 if redis.call("zscore",KEYS[2],mine) then redis.call("zadd",KEYS[2],now+alive+keep,mine) end
 return number""",
-    keys=2,
+    keys=3,
 )
 
-# ARGV[1] the first number, [2] how many waiters to call, 0 for all, [3] as in CALL_WAIT. Return the ticket of the first
-# waiter that was called, or WAITS; or minus the highest number, as in CALL_WAIT.
+# ARGV[1] the number of the call, [2] "1" to call one waiter, "0" for all, [3] as in CALL_WAIT. Return the ticket of the
+# first waiter that was called, or WAITS; or minus the highest number, as in CALL_WAIT.
 CALL_NOTIFY = Script(
     _CALLS
-    + f"""local first,count=tonumber(ARGV[1]),tonumber(ARGV[2])
+    + f"""local call,all=tonumber(ARGV[1]),ARGV[2]=="0"
 local _,waiting=waiters()
 local found,called=calls()
-if math.max(waiting,called)>=first then return -math.max(waiting,called) end
+if math.max(waiting,called)>=call then return -math.max(waiting,called) end
 local _,new=ready(keep)
-if count==0 then redis.call("zadd",KEYS[2],now+keep,text(first)..":*") end
-for i=0,count-1 do redis.call("zadd",KEYS[2],now+keep,text(first+i)..":") end
+if all then redis.call("set",KEYS[3],"c","PX",keep) end
+redis.call("zadd",KEYS[2],now+keep,text(call)..(all and ":*" or ":"))
 if new then redis.call("pexpire",KEYS[2],2*keep) end
 local has,left=settle()
 local answer
 for ticket,number in pairs(has) do
-if number>=first and (not answer or tonumber(ticket)<answer) then answer=tonumber(ticket) end
+if number==call and (not answer or tonumber(ticket)<answer) then answer=tonumber(ticket) end
 end
 if #left>{MOST_LEFT} then
 redis.call("zadd",KEYS[2],now+keep,text(left[#left][1])..":*")
 for _,call in ipairs(left) do redis.call("zrem",KEYS[2],call[3]) end
 end
 return answer or {WAITS}""",
-    keys=2,
+    keys=3,
 )
 
-# ARGV[1] ticket, [2] the number of the call that the waiter has used, or "0", [3] as in CALL_WAIT. The used call ends;
-# other calls of this waiter go to other waiters.
+# KEYS[4] the waiter's own bell, ARGV[1] ticket, [2] the number of the call that the waiter has used, or "0", [3] as in
+# CALL_WAIT. The used call ends; other calls of this waiter go to other waiters. Return the ticket of the first waiter
+# that has got a call, or 1.
 CALL_LEAVE = Script(
     _CALLS
     + """local me,used=ARGV[1],tonumber(ARGV[2])
 ready(0)
+redis.call("del",KEYS[4])
 for _,call in ipairs(calls()) do
 if call[1]==used and call[2]~="*" then redis.call("zrem",KEYS[2],call[3])
 elseif call[2]==me then
@@ -174,10 +171,9 @@ redis.call("zrem",KEYS[2],call[3])
 end
 end
 redis.call("zrem",KEYS[1],me)
-redis.call("del",own(me))
-settle()
-return 1""",
-    keys=2,
+local _,_,fresh=settle()
+return tonumber(fresh[1] or 1)""",
+    keys=4,
 )
 
 # --- latches: KEYS[1] the counts (member: a random number; score: its place), KEYS[2] exists while it is open -----

@@ -23,64 +23,84 @@ return left==-2
 end
 """
 
-# --- fair: KEYS[1] the lock, KEYS[2] the queue: the waiting clients (score: the ticket) ------------------
-# Each waiter has a key of its own. It is empty, and becomes "c" when the waiter is called. It expires when the waiter
-# has not asked for a while, and the waiter then counts as dead.
+# --- fair: KEYS[1] the lock, KEYS[2] the queue: the waiting clients (score: the ticket), KEYS[3] until when each counts
+# as alive, KEYS[4] the client's own bell ------------------------------------------------------------------
+# A client is a random number from BELLS on. Each one watches a key of its own, its bell, which appears when the client
+# is called. A waiter that was told that it is the first also watches the lock, so nobody needs to call it; KEYS[3] then
+# has a fraction in its score.
+#
+# A script cannot ring a bell whose key it was not given. The winner is told who is next, and names that bell when it
+# releases the lock. Where another waiter is first by then, and was not told so, the answer names it, and the client
+# rings its bell by a second command on the same connection.
 
 # Waiters draw tickets by their own clocks, in microseconds. Tickets this close count as simultaneous.
 SKEW_US = 100_000
 
-# Between the key of the lock and the name of the client.
-WAITER = b"\0waits:"
+# The least number of a client: above all tickets, and exact in a double.
+BELLS = 1 << 52
+
+# For how long a bell rings, in milliseconds: as long as a waiter counts as alive.
+RINGS_MS = 2500
+
+# Between the key of the queue and the number of the client.
+BELL = b":"
 
 # `next` removes dead waiters from the front, and returns the first one that is alive or is `me`, and whether it removed
-# any. `call` calls the first living waiter. At maxmemory that may fail; the waiter then asks by itself within a second.
-# `may_stand` and `may_leave` fail if the user lacks the rights to enter or to leave the queue. SET is first, so that
-# they fail at maxmemory.
-_QUEUE = """local function waits(id) return KEYS[1].."\\0waits:"..id end
+# any. `may_stand` fails if the user lacks a right that entering or leaving the queue needs. ZADD is first, so that it
+# fails at maxmemory.
+_QUEUE = (
+    _NOW
+    + """local function head() return redis.call("zrange",KEYS[2],0,0)[1] end
+local function leave(id)
+redis.call("zrem",KEYS[3],id)
+return redis.call("zrem",KEYS[2],id)==1
+end
 local function next(me)
 local dead=false
 while true do
-local first=redis.call("zrange",KEYS[2],0,0)[1]
-if not first or first==me or redis.call("exists",waits(first))==1 then return first,dead end
-redis.call("zrem",KEYS[2],first)
+local first=head()
+if not first or first==me or tonumber(redis.call("zscore",KEYS[3],first) or 0)>now then return first,dead end
+leave(first)
 dead=true
 end
 end
-local function head() return redis.call("zrange",KEYS[2],0,0)[1] end
-local function call(first)
-while first and not redis.pcall("set",waits(first),"c","XX","KEEPTTL") do
-redis.call("zrem",KEYS[2],first)
-first=head()
-end
-end
-local function may_leave()
-redis.call("zrem",KEYS[2],"")
-redis.call("del",waits(""))
-end
 local function may_stand()
-redis.call("set",waits(""),"","XX")
-may_leave()
+redis.call("zadd",KEYS[2],"XX",0,"")
+head()
+leave("")
+redis.call("zscore",KEYS[3],"")
+redis.call("del",KEYS[4])
+redis.call("set",KEYS[4],"","XX")
 end
 local function stand(me,ticket,ms)
 may_stand()
-local left=redis.call("pttl",KEYS[2])
-if left<tonumber(ms) then redis.call("pexpire",KEYS[2],ms*2) end
+local queue,alive=stay(KEYS[2],ms*2),stay(KEYS[3],ms*2)
 redis.call("zadd",KEYS[2],ticket,me)
-if left==-2 then redis.call("pexpire",KEYS[2],ms*2) end
-redis.call("set",waits(me),"","PX",ms)
+if queue then redis.call("pexpire",KEYS[2],ms*2) end
+redis.call("zadd",KEYS[3],now+ms,me)
+if alive then redis.call("pexpire",KEYS[3],ms*2) end
+end
+local function take(me)
+redis.call("set",KEYS[1],ARGV[1],"PX",ARGV[2])
+if me then
+leave(me)
+redis.call("del",KEYS[4])
+end
+return tonumber(head() or 1)
 end
 """
+)
 
 # ARGV[1] token, [2] ttl in milliseconds, [3] client, [4] ticket, [5] milliseconds until a waiter counts as dead, [6]
 # "1" if the client is new in the queue, "2" if its ticket has changed, else "0". Take the lock if it is free and no
 # living waiter is before us; else enter the queue.
 #
-# Return 1 if the client has the lock. If our new or changed ticket is more than SKEW_US below the highest one, leave
-# the queue and return minus the highest ticket. If the lock is held and we are first, return minus (1 + the
-# milliseconds that its key will live).
+# If the client has the lock, return the next client, or 1 if none waits. Otherwise return 0 or less: minus the client
+# to call; or, if our new or changed ticket is more than SKEW_US below the highest one, leave the queue and return minus
+# the highest ticket; or, if the lock is held and we are first, return minus (1 + the milliseconds that its key will
+# live).
 #
-# The first waiter of a free lock was already called, so the script calls it only if dead waiters left the queue or our
+# The first waiter of a free lock was already called, so the script names it only if dead waiters left the queue or our
 # ticket has changed. While the lock is held, a new client does not check that the one before it is alive: FAIR_RELEASE
 # does, and the new client asks again.
 FAIR_ACQUIRE = Script(
@@ -92,10 +112,7 @@ local left=redis.call("pttl",KEYS[1])
 if ARGV[6]=="0" then
 if left==-2 and head()==me then
 may_stand()
-redis.call("set",KEYS[1],ARGV[1],"PX",ARGV[2])
-redis.call("zrem",KEYS[2],me)
-redis.call("del",waits(me))
-return 1
+return take(me)
 end
 else
 local last=redis.call("zrange",KEYS[2],-1,-1,"withscores")
@@ -103,77 +120,82 @@ others=last[1]
 behind=others and not waited and tonumber(last[2])<tonumber(ticket)
 if others and tonumber(last[2])>tonumber(ticket)+{SKEW_US} then
 if waited then
-may_leave()
-if redis.call("zrem",KEYS[2],me)==1 then
-redis.call("del",waits(me))
-if left==-2 then call(head()) end
-end
+may_stand()
+leave(me)
 end
 return -tonumber(last[2])
 end
 if left==-2 and not others then
-if waited then
-may_stand()
-redis.call("del",waits(me))
-end
-redis.call("set",KEYS[1],ARGV[1],"PX",ARGV[2])
-return 1
+if waited then may_stand() end
+return take()
 end
 end
-redis.call("exists",waits(me))
 if left==-2 then
 if behind then may_stand() else stand(me,ticket,ARGV[5]) end
 local first,dead=next(me)
-if first==me or not first then
-redis.call("set",KEYS[1],ARGV[1],"PX",ARGV[2])
-if not behind then
-redis.call("zrem",KEYS[2],me)
-redis.call("del",waits(me))
-end
-return 1
-end
+if first==me or not first then return take(not behind and me) end
 if behind then stand(me,ticket,ARGV[5]) end
-if dead or ARGV[6]=="2" then call(head()) end
-return 0
+return (dead or ARGV[6]=="2") and -tonumber(first) or 0
 end
 stand(me,ticket,ARGV[5])
 if behind or next(me)~=me then return 0 end
+redis.call("zadd",KEYS[3],now+ARGV[5]+0.5,me)
 return left<0 and -1e13 or -1-math.min(left,1e13)""",
-    keys=2,
+    keys=4,
 )
 
-# ARGV[1] token, [2] client, [3] ticket. Release the lock if it holds the token; else leave the queue if our place there
-# is not later than the ticket (it may be earlier, if the command that changed the ticket was lost). Then call the first
-# waiter if the lock is free.
+# ARGV[1] token, [2] client, [3] ticket, [4] and on: clients that may be next, whose bells are KEYS[5] and on. Release
+# the lock if it holds the token; else leave the queue if our place there is not later than the ticket (it may be
+# earlier, if the command that changed the ticket was lost). If the lock is free then, ring the bell of the first
+# waiter; if that is none of [4] and on, return its number if we held the lock, else minus its number. Otherwise return
+# 1 if we held the lock, else 0. A bell cannot ring at maxmemory; the waiter then asks by itself within a second.
 FAIR_RELEASE = Script(
     _QUEUE
-    + """local me,first=ARGV[2],head()
-if first then redis.call("zrem",KEYS[2],"") end
+    + f"""local me=ARGV[2]
+if head() then
+leave("")
+redis.call("zscore",KEYS[3],"")
+end
 local token=redis.call("get",KEYS[1])
-if token==ARGV[1] then
-redis.call("del",KEYS[1])
-call(first)
-return 1
+local mine=token==ARGV[1]
+redis.call("del",mine and KEYS[1] or KEYS[4])
+if not mine and tonumber(redis.call("zscore",KEYS[2],me) or "1e300")<=tonumber(ARGV[3]) then leave(me) end
+local answer=mine and 1 or 0
+if token and not mine then return answer end
+local first=next()
+if not first then return answer end
+for i=4,#ARGV do
+if ARGV[i]==first then
+redis.pcall("set",KEYS[i+1],"c","PX",{RINGS_MS})
+return answer
 end
-if first and tonumber(redis.call("zscore",KEYS[2],me) or "1e300")<=tonumber(ARGV[3]) then
-redis.call("del",waits(me))
-redis.call("zrem",KEYS[2],me)
 end
-if not token then call(head()) end
-return 0""",
-    keys=2,
+if redis.call("zscore",KEYS[3],first)%1>0 then return answer end
+return mine and tonumber(first) or -tonumber(first)""",
+    keys=4,
 )
 
 # ARGV[1] token, [2] client, [3] ticket, [4] milliseconds until the waiter counts as dead, or 0. Release the lock if it
-# holds the token, enter the queue again unless [4] is 0, and call the first waiter. The release comes first, so that it
+# holds the token, and enter the queue again unless [4] is 0. If another waiter is first, return its number. Otherwise
+# ring our own bell, and return 1; or return 0 if the lock did not hold the token. The release comes first, so that it
 # does not fail when the user lacks a right that only the queue needs.
 FAIR_UNDO = Script(
-    _QUEUE
-    + """if redis.call("get",KEYS[1])~=ARGV[1] then return 0 end
+    """if redis.call("get",KEYS[1])~=ARGV[1] then return 0 end
 redis.call("del",KEYS[1])
-if ARGV[4]~="0" then stand(ARGV[2],ARGV[3],ARGV[4]) end
-call(head())
+"""
+    + _QUEUE
+    + f"""if ARGV[4]~="0" then stand(ARGV[2],ARGV[3],ARGV[4]) end
+local first=next(ARGV[2])
+if first and first~=ARGV[2] then return tonumber(first) end
+if first then redis.pcall("set",KEYS[4],"c","PX",{RINGS_MS}) end
 return 1""",
+    keys=4,
+)
+
+# KEYS[1] the lock, KEYS[2] a bell. Return -2 if the lock is free or the bell rings, else PTTL of the lock.
+FAIR_LOOK = Script(
+    """if redis.call("strlen",KEYS[2])>0 then return -2 end
+return redis.call("pttl",KEYS[1])""",
     keys=2,
 )
 
@@ -375,6 +397,7 @@ ALL = (
     FAIR_ACQUIRE,
     FAIR_RELEASE,
     FAIR_UNDO,
+    FAIR_LOOK,
     READ_ACQUIRE,
     READ_RELEASE,
     READ_EXTEND,

@@ -1,4 +1,15 @@
-"""The key of a lock. Uncompiled, the check of the name took a tenth of an acquire and release cycle."""
+"""The keys of a lock. Uncompiled, the check of the name took a tenth of an acquire and release cycle.
+
+A kind of lock that keeps more on a master than one token has derived keys. All keys of a lock are in one slot of a
+cluster: the slot is computed from the hash tag, the text between the first `{` and the next `}`, or from the whole key
+if there is none. So a derived key has the name as its hash tag, or begins with a name that has a tag:
+
+    stock:7             {stock:7}\\0queue
+    stock{7}            stock{7}\\0\\0queue
+
+Names contain no NUL, so no derived key is the key of another name. The second NUL keeps the keys of "{a}" apart from
+those of "a".
+"""
 
 from __future__ import annotations
 
@@ -6,7 +17,7 @@ from redlatch.errors import ConfigurationError
 
 MAX_BYTES = 512
 
-# The longest suffix that the family appends to a key, in bytes.
+# By how much a derived key is longer than the name, at most, in bytes.
 MAX_SUFFIX = 64
 
 
@@ -25,6 +36,37 @@ def key_of(prefix: bytes, name: object) -> bytes:
         what = "it is empty" if not raw else "it contains a NUL" if 0 in key else f"{len(key)} bytes with the prefix"
         raise ConfigurationError(f"name: must have 1 to {MAX_BYTES} bytes and no NUL; {what}", name=name)
     return key
+
+
+def _has_tag(key: bytes) -> bool:
+    opening = key.find(b"{")
+    return opening >= 0 and key.find(b"}", opening + 1) > opening + 1
+
+
+def may_have_others(key: bytes) -> bool:
+    """Return whether a lock with this key can have derived keys."""
+    return b"}" not in key or _has_tag(key)
+
+
+def derived_key(key: bytes, suffix: bytes) -> bytes:
+    """Return another key of the lock with this key; `suffix` begins with a NUL."""
+    if _has_tag(key):
+        return key + b"\0" + suffix
+    if b"}" in key:
+        raise ConfigurationError(
+            "name: only a plain lock may have a name with '}' outside a hash tag, because the keys of other locks must "
+            "be in one slot of a cluster; leave the '}' out",
+            name=key.decode(errors="backslashreplace"),
+        )
+    return b"{" + key + b"}" + suffix
+
+
+def name_of(key: bytes) -> tuple[bytes, bytes]:
+    """Return the own key of the lock that has this key, and the suffix, which is empty for the own key itself."""
+    name, nul, suffix = key.partition(b"\0")
+    if not nul or suffix[:1] == nul:
+        return name, suffix
+    return (name[1:-1], nul + suffix) if name[:1] == b"{" and name[-1:] == b"}" else (key, b"")
 
 
 def key_as_it_is(key: bytes, what: str = "name") -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from redlatch.votes.commands import COUNTER
+from redlatch.votes.key import derived_key
 
 
 class Storage(Enum):
@@ -28,7 +28,7 @@ class Declaration:
         label: the word that a repr adds to the name of the lock; empty if the class says it.
         listed: the word of `redlatch status` for its holders; empty if they are listed as those of a plain lock.
         plural: the word of errors about locks that need scripts.
-        suffixes: what each of its keys has behind the key of a plain lock. All begin with the first one.
+        suffixes: those of its keys (`votes.key`); the own key of the lock has none. All begin with the first one.
         rights: the commands that its user needs beside those of a plain lock.
         needs_scripts: whether only scripts can perform it.
         home: the module and the class in `quorum.kinds`; empty if it is no kind of lock.
@@ -46,23 +46,20 @@ class Declaration:
     storage: Storage = Storage.TOKEN
     waiters: tuple[str, bytes] | None = None
 
-    @property
-    def suffix(self) -> bytes:
-        return self.suffixes[0]
-
     def keys_of(self, key: bytes) -> list[bytes]:
-        return [key + suffix[len(self.suffixes[0]) :] for suffix in self.suffixes]
+        """Return the keys of a lock of this kind; `key` is the one of a plain lock with this name."""
+        return [derived_key(key, suffix) if suffix else key for suffix in self.suffixes]
 
 
 PLAIN = Declaration(listed="lock", needs_scripts=False, home="plain.Plain")
 
-FENCED = Declaration(label="fenced", suffixes=(b"", COUNTER), needs_scripts=False, home="fenced.Fenced")
+FENCED = Declaration(label="fenced", suffixes=(b"", b"\0fence"), needs_scripts=False, home="fenced.Fenced")
 
 FAIR = Declaration(
     label="fair",
     plural="fair locks",
-    suffixes=(b"", b"\0queue"),
-    rights="+zadd +zrem +zrange +zscore +exists +strlen",
+    suffixes=(b"", b"\0queue", b"\0queue\0alive"),
+    rights="+zadd +zrem +zrange +zscore +strlen",
     home="fair.Fair",
     # The scores are tickets, so all members count.
     waiters=("ZCARD", b"\0queue"),
@@ -109,8 +106,8 @@ WRITER = Declaration(
 
 CONDITION = Declaration(
     plural="conditions",
-    suffixes=(b"\0cond", b"\0cond\0calls"),
-    rights="+zadd +zrem +zrange +zscore +zremrangebyscore +strlen",
+    suffixes=(b"\0cond", b"\0cond\0calls", b"\0cond\0bell"),
+    rights="+zadd +zrem +zrange +zscore +zremrangebyscore +exists",
 )
 
 LATCH = Declaration(

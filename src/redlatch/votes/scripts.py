@@ -18,20 +18,26 @@ LONGEST_TOKEN = 128
 
 
 class Script:
+    """A script, and the number of its keys; a call may add more keys, which it also has in its arguments."""
+
     __slots__ = ("_begins", "keys", "sha", "text")
 
     def __init__(self, text: str, keys: int = 1) -> None:
         self.text = text.encode()
-        self.keys = b"%d" % keys
+        self.keys = keys
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
         self._begins: dict[int, bytes] = {}
 
-    def begin(self, arguments: int) -> bytes:
-        begin = self._begins.get(arguments)
+    def begin(self, keys: int, arguments: int) -> bytes:
+        """Return how a call with so many keys begins; `arguments` also counts the keys."""
+        # Calls have far fewer keys.
+        which = arguments << 16 | keys
+        begin = self._begins.get(which)
         if begin is None:
+            number = b"%d" % keys
             head = b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$%d\r\n%b\r\n"
-            begin = head % (3 + arguments, self.sha, len(self.keys), self.keys)
-            self._begins[arguments] = begin
+            begin = head % (3 + arguments, self.sha, len(number), number)
+            self._begins[which] = begin
         return begin
 
 

@@ -10,11 +10,11 @@ from support.scripted_votes import BEGINNING, KEY, MS, NAME, SECOND, TTL_MS, Pla
 
 from redlatch import impl
 from redlatch.options import ClientOptions
-from redlatch.votes.family_scripts import SKEW_US, WAITER
+from redlatch.votes.family_scripts import BELLS, SKEW_US
 
 KEPT, NEW, CHANGED = b"0", b"1", b"2"
 NOW_US = 1_800_000_000_000_000
-QUEUE = KEY + b"\0queue"
+QUEUE, ALIVE = KEY + b"\0queue", KEY + b"\0alive"
 
 
 class Waiter:
@@ -32,12 +32,18 @@ class Waiter:
             tokens=play.quorum.tokens,
             fences=quorums.Fences(lambda: self.wall),
         )
-        self.kind = play.build.module("quorum.kinds.fair").Fair(KEY)
+        self.kind = play.build.module("quorum.kinds.fair").Fair([KEY, QUEUE, ALIVE])
         self.hold = play.holds.Hold(NAME, KEY, self.kind)
-        self.me = self.quorum.tokens.client_token()
-        self.key = KEY + WAITER + self.me
         self.hold.claim(play.ticket)
         self.steps = play.acquire_module.acquire(self.quorum, self.hold, TTL_MS, None)
+
+    @property
+    def me(self) -> bytes:
+        return b"%d" % self.kind.number
+
+    @property
+    def bell(self) -> bytes:
+        return QUEUE + b":" + self.me
 
     def asks(self, effect: Any) -> ScriptCall:
         """Return the call of an attempt."""
@@ -82,7 +88,8 @@ def waiter(play: Play) -> Waiter:
 def test_the_first_attempt_draws_a_ticket_by_the_wall_clock(waiter: Waiter) -> None:
     ballot, ticket, place = waiter.attempt()
     _, keys, arguments, _ = waiter.asks(ballot)
-    assert keys == [KEY, QUEUE]
+    assert keys == [KEY, QUEUE, ALIVE, waiter.bell]
+    assert BELLS <= int(waiter.me) < 2 * BELLS
     assert arguments[:3] == [ballot.command.token, b"%d" % TTL_MS, waiter.me]
     assert (int(ticket), place) == (NOW_US, NEW)
 
@@ -96,7 +103,7 @@ def test_a_ticket_that_is_too_low_is_raised_at_once_and_the_undo_names_the_old_o
     undo = waiter.undo()
     assert script_call(undo)[:3] == (
         "FAIR_UNDO",
-        [KEY, QUEUE],
+        [KEY, QUEUE, ALIVE, waiter.bell],
         [first.command.token, waiter.me, old, b"2500"],
     )
     _, ticket, place = waiter.attempt()
@@ -118,7 +125,7 @@ def test_a_quorum_that_refuses_lets_the_waiter_keep_its_place(waiter: Waiter) ->
     first, ticket, _ = waiter.attempt()
     waiter.refuse(first, 0, 0, 0, 0, 0)
     [called] = next(waiter.steps).ballots
-    assert (type(called.command).__name__, called.command.key) == ("Called", waiter.key)
+    assert (type(called.command).__name__, called.command.key) == ("Called", waiter.bell)
     assert next(waiter.steps) == [called]
     called.yes = 3
     assert waiter.attempt()[1:] == (ticket, KEPT)
@@ -157,12 +164,12 @@ def test_the_first_waiter_also_watches_the_lock_and_asks_when_it_should_have_exp
     # Three masters say that this waiter is the first, and when the key of the lock expires.
     waiter.refuse(first, -301, -201, -101, 0, 0)
     [called] = next(waiter.steps).ballots
-    [look] = next(waiter.steps).ballots
-    assert (type(look.command).__name__, look.command.key) == ("Look", KEY)
+    assert script_call(called.command)[:2] == ("FAIR_LOOK", [KEY, waiter.bell])
+    assert waiter.play.queues.watches.by_key == {KEY: [called], waiter.bell: [called]}
     assert next(waiter.steps) == [called]
     # All masters push, and nobody has called the waiter.
-    for index in range(5):
-        called.count_answer(index, 0, True)
+    for index, left_ms in enumerate((300, 200, 100, 500, 500)):
+        called.count_answer(index, left_ms, True)
     before = waiter.play.now
     assert next(waiter.steps) == [called]
     # By then the key has expired on three masters, a quorum.
@@ -175,7 +182,7 @@ def test_a_waiter_that_is_not_the_first_does_not_watch_the_lock(waiter: Waiter) 
     [called] = next(waiter.steps).ballots
     assert next(waiter.steps) == [called]
     # But a change by this client itself, of which no master pushes anything, calls it.
-    assert waiter.play.queues.watches.by_key == {KEY: [called], waiter.key: [called]}
+    assert waiter.play.queues.watches.by_key == {KEY: [called], waiter.bell: [called]}
 
 
 @pytest.mark.parametrize("how", ["close", "throw"])
@@ -202,7 +209,7 @@ def test_an_undo_ends_the_watch_so_that_the_next_wait_asks_again(play: Play) -> 
     # One master may have called this waiter before the undo, and pushes nothing of what this client has undone.
     [again] = next(waiter.steps).ballots
     assert again is not first.behind
-    assert waiter.play.queues.watches.by_key == {KEY: [again], waiter.key: [again]}
+    assert waiter.play.queues.watches.by_key == {KEY: [again], waiter.bell: [again]}
 
 
 def test_a_waiter_that_kept_its_place_says_when_its_ticket_has_changed(waiter: Waiter) -> None:
@@ -224,7 +231,34 @@ def test_on_a_crowded_key_the_first_attempt_already_asks_to_be_called(
     waiter = Waiter(play)
     play.queues.crowd(KEY)
     first, _, _ = waiter.attempt()
-    assert (type(first.behind.command).__name__, first.behind.command.key) == ("Called", waiter.key)
+    assert (type(first.behind.command).__name__, first.behind.command.key) == ("Called", waiter.bell)
     waiter.refuse(first, 0, 0, 0, 0, 0)
     # It was sent behind the attempt.
     assert next(waiter.steps) == [first.behind]
+
+
+def test_a_release_names_the_bell_of_the_waiter_that_the_winner_was_told_of(waiter: Waiter) -> None:
+    first, ticket, _ = waiter.attempt()
+    later = BELLS + 7
+    # Two masters know who is next, and a third one knows nobody.
+    first.count_answer(0, later, False)
+    first.count_answer(1, later, False)
+    first.yes += 1
+    first.decided = first.settled()
+    assert next(waiter.steps, None) is None
+    assert waiter.hold.state == waiter.play.claims.HELD
+    _, keys, arguments, _ = script_call(waiter.hold.releasing())
+    assert keys == [KEY, QUEUE, ALIVE, waiter.bell, QUEUE + b":%d" % later]
+    assert arguments == [waiter.hold.token, waiter.me, ticket, b"%d" % later]
+
+
+def test_only_a_refusal_or_a_release_calls_the_waiter_that_an_answer_names(waiter: Waiter) -> None:
+    first, _, _ = waiter.attempt()
+    later = BELLS + 7
+    bell = QUEUE + b":%d" % later
+    assert first.command.follow(later) is None
+    assert first.command.follow(-later).key == bell
+    assert first.command.follow(-NOW_US) is None
+    for undo in (waiter.hold.releasing(), waiter.kind.undoing(KEY, waiter.hold.lease, False)):
+        assert undo.follow(later).key == undo.follow(-later).key == bell
+        assert undo.follow(1) is undo.follow(0) is None

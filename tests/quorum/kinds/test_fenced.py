@@ -10,13 +10,15 @@ from support.scripted_votes import BEGINNING, KEY, LATENCY, NAME, SECOND, TTL_MS
 from redlatch import Handoff, impl
 from redlatch.options import ClientOptions
 
+COUNTER = KEY + b"\0fence"
+
 # What the wall clock of `Play` says in microseconds.
 WALL = 1000
 
 
 @pytest.fixture
 def fenced(play: Play, implementation: impl.Implementation) -> Play:
-    play.hold = play.holds.Hold(NAME, KEY, implementation.module("quorum.kinds.fenced").Fenced())
+    play.hold = play.holds.Hold(NAME, KEY, implementation.module("quorum.kinds.fenced").Fenced([KEY, COUNTER]))
     return play
 
 
@@ -110,7 +112,7 @@ def test_a_marker_that_is_read_before_or_asks_for_no_more_makes_no_second_round(
 def waits_behind(play: Play, implementation: impl.Implementation) -> None:
     """Have another hold wait for the key."""
     queues = implementation.module("quorum.waiting.queues")
-    waiting = play.holds.Hold(NAME, KEY, implementation.module("quorum.kinds.fenced").Fenced())
+    waiting = play.holds.Hold(NAME, KEY, implementation.module("quorum.kinds.fenced").Fenced([KEY, COUNTER]))
     play.queues.join(play.quorum, queues.QueueEntry(waiting, 1 << 62), BEGINNING)
 
 
@@ -205,7 +207,7 @@ def test_a_plain_waiter_may_get_the_lease_of_a_fenced_holder_while_numbers_are_l
     steps, ballot = begun(fenced)
     count(ballot, WALL, WALL, WALL)
     list(steps)
-    other = fenced.holds.Hold(NAME, KEY, type(fenced.hold.kind)())
+    other = fenced.holds.Hold(NAME, KEY, type(fenced.hold.kind)([KEY, COUNTER]))
     assert fenced.hold.may_hand_off_to(fenced.holds.Hold(NAME, KEY, fenced.plain))
     # Another fenced holder needs a number, and none was taken for it.
     assert not fenced.hold.may_hand_off_to(other)

@@ -30,7 +30,7 @@ class Both:
 
     def hold(self, kind: str) -> Any:
         """Make the hold of a new Reader or Writer, which the play then acquires."""
-        made = getattr(self.kinds, kind)(KEY, self.holders, lambda: self.owner)
+        made = getattr(self.kinds, kind)(KEYS, self.holders, lambda: self.owner)
         self.play.hold = self.play.holds.Hold(NAME, KEY, made)
         return self.play.hold
 

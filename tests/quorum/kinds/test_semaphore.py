@@ -19,7 +19,7 @@ class Attempts:
 
     def __init__(self, play: Play, semaphore: ModuleType, permits: int) -> None:
         self.play = play
-        self.kind = semaphore.Slot(KEY, permits)
+        self.kind = semaphore.Slot([KEY, TOKENS], permits)
         self.hold = play.holds.Hold(NAME, KEY, self.kind)
         self.kind.begin(play.quorum, self.hold, None)
         self.lease = play.build.module("quorum.lease").new_lease(b"token", BEGINNING, BEGINNING)
@@ -104,7 +104,7 @@ def test_each_window_of_a_large_semaphore_is_asked_about_once(play: Play, semaph
             break
     assert sorted(seen) == [(0, 50), (50, 50), (100, 20)]
     # With the attempts of a plain lock, a single try would not reach the last window.
-    assert attempts.kind.late - type(attempts.kind)(KEY, 1).late == 2
+    assert attempts.kind.late - type(attempts.kind)([KEY, TOKENS], 1).late == 2
 
 
 def test_only_an_attempt_on_a_slot_that_may_be_free_must_pause_for_its_rivals(
@@ -147,7 +147,7 @@ class Permits(Attempts):
 
     def __init__(self, play: Play, semaphore: ModuleType, permits: int) -> None:
         super().__init__(play, semaphore, permits)
-        self.kind = semaphore.Permit(KEY, permits, lives_ms=1500, slack_ns=7)
+        self.kind = semaphore.Permit([KEY, TOKENS], permits, lives_ms=1500, slack_ns=7)
         self.hold = play.holds.Hold(NAME, KEY, self.kind)
         self.kind.begin(play.quorum, self.hold, None)
         self.command = self.kind.acquiring(play.quorum, KEY, self.lease, TTL_MS)

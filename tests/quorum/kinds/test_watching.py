@@ -25,7 +25,7 @@ def test_an_acquire_ends_its_watch_before_another_thread_can_have_the_lock_objec
             seen.append(("free", self.kind._look))
             super().free()
 
-    play.hold = Shown(NAME, KEY, build.module("quorum.kinds.fenced").Fenced())
+    play.hold = Shown(NAME, KEY, build.module("quorum.kinds.fenced").Fenced([KEY, b"counter"]))
     tried = [0]
 
     def second(ballot: Any) -> str:

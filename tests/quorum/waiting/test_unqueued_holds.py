@@ -84,7 +84,11 @@ def test_a_holder_that_is_no_head_is_found(play: Play, kind: str) -> None:
         play.run(play.batch.acquire_many(play.quorum, [play.hold], play.ticket, TTL_MS), "yyy")
     else:
         kinds = play.build.module("quorum.kinds." + ("semaphore" if kind == "semaphore" else "readwrite"))
-        play.hold.kind = kinds.Slot(KEY, 1) if kind == "semaphore" else kinds.Reader(KEY, {}, object)
+        play.hold.kind = (
+            kinds.Slot([KEY, b"tokens"], 1)
+            if kind == "semaphore"
+            else kinds.Reader([KEY, b"writer", b"waits"], {}, object)
+        )
         play.hold.claim(play.ticket)
         acquire = play.acquire_module.acquire
         play.run(acquire(play.quorum, play.hold, TTL_MS, None), "yyy")

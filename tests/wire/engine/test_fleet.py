@@ -1396,7 +1396,7 @@ def test_a_client_that_ends_sends_a_flushed_script_in_full_before_it_waits_on(ri
 
 def fenced(rig: Rig, token: bytes) -> Any:
     """Submit a command that acquires with a script."""
-    command = rig.commands.AcquireFenced(b"the-key", token, 0, 10_000, 1, 1)
+    command = rig.commands.AcquireFenced(b"the-key", b"the-counter", token, 0, 10_000, 1, 1)
     ballot = rig.ballot(command, rig.fleet.size, rig.fleet.quorum)
     rig.fleet.submit(ballot)
     rig.fleet.flush()

@@ -24,6 +24,7 @@ cdef class Command:
     cpdef bint expects(self, answer) except -1
     cpdef Command again(self)
     cpdef Command repair(self, int index, long long now_ns)
+    cpdef Command follow(self, answer)
 
 
 @cython.final
@@ -33,12 +34,14 @@ cdef class Acquire(Command):
 
 @cython.final
 cdef class AcquireFenced(Command):
+    cdef bytes _counter
     cdef public long long first
     cdef public long long last
 
 
 @cython.final
 cdef class Confirm(Command):
+    cdef bytes _counter
     cdef public long long first
     cdef public long long last
 
@@ -53,22 +56,43 @@ cdef class Extend(Command):
     pass
 
 
-@cython.final
 cdef class Scripted(Command):
     cdef object _script
     cdef list _arguments
+    cdef int _more_keys
     cdef Command _undo
     cdef Command _again
 
 
 @cython.final
+cdef class Calling(Scripted):
+    cdef bytes _bells
+    cdef long long _yes_from
+    cdef long long _no_from
+
+
+@cython.final
+cdef class Ring(Command):
+    pass
+
+
 cdef class Look(Command):
     pass
 
 
 @cython.final
+cdef class LookAsFirst(Look):
+    cdef bytes _bell
+
+
+@cython.final
 cdef class Called(Command):
     pass
+
+
+@cython.final
+cdef class Watched(Command):
+    cdef list _keys
 
 
 @cython.final
@@ -94,7 +118,7 @@ cdef class Locked(Command):
 
 @cython.final
 cdef class AskHolder(Command):
-    cdef bint _numbered
+    cdef bytes _counter
 
 
 @cython.locals(command=Acquire)
@@ -105,4 +129,4 @@ cpdef Acquire new_acquire(bytes key, bytes token, long long since_ns, long long 
 cpdef Release new_release(bytes key, bytes token, long long since_ns)
 
 
-cdef bytes _call(script, int dialect, list arguments)
+cdef bytes _call(script, int dialect, list arguments, int more_keys=*)

@@ -5,3 +5,6 @@ cimport cython
 
 @cython.locals(raw=bytes, key=bytes)
 cpdef bytes key_of(bytes prefix, name)
+
+
+cpdef bytes derived_key(bytes key, bytes suffix)

@@ -6,11 +6,13 @@ waiter asks at least one master that knows the first. So requests more than 100 
 of clock skew.
 
 Rules that each script keeps on its master (`family_scripts`):
-  * While the lock is free, the first waiter in the queue is called: the master changes the key of that waiter, the only
-    one that it watches. So a change of the lock wakes one waiter.
+  * When the lock becomes free, the first waiter is called. It was told that it is the first and watches the lock; or
+    its bell is rung, which only this waiter watches. So a release wakes one waiter.
+  * The releasing client knows the next waiter since it has won, so the release rings the bell, too. If that waiter has
+    left, the answer names the first one, and a second command rings its bell (`Called.follow`).
   * A waiter that has not asked for `ALIVE_MS` is dead. Each script of a client that asks or leaves passes over it.
-  * The master calls no waiter when the key of the lock expires, or when a user deletes it. So a waiter that knows that
-    it is the first watches that key, too. And each waiter asks once a second.
+  * The master calls no waiter when the key of the lock expires, or when a user deletes it. A waiter that was told that
+    it is the first knows when the key expires. And each waiter asks once a second.
 """
 
 from __future__ import annotations
@@ -20,11 +22,12 @@ from typing import Any
 
 from redlatch.votes import family_scripts as scripts
 from redlatch.votes.kinds import FAIR
+from redlatch.votes.scripts import Script
 
 from ...votes.ballot import Ballot
-from ...votes.commands import NOTHING, REFUSAL, Called, Command, Look, Scripted
+from ...votes.commands import Called, Calling, Command, LookAsFirst
 from ...votes.payloads import digits
-from ...votes.units import MILLISECOND
+from ...votes.units import MILLISECOND, UNBOUNDED
 from ..attempt import Attempt
 from ..effects import Effect, Send
 from ..hold import Hold
@@ -42,25 +45,33 @@ KEPT, NEW, CHANGED = range(3)
 class Fair(Kind):
     declared = FAIR
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, keys: list[bytes]) -> None:
         super().__init__()
         self.orderly = True
-        self._keys = FAIR.keys_of(key)
-        self._me = b""
-        self._waiter = b""
+        self._keys = keys
+        self._bells = keys[1] + scripts.BELL
+        # The number of this waiter on the masters.
+        self.number = 0
+        self._bell = b""
         self._ticket = 0
         self._next = 0
         self._place = NEW
         self._since_ns = 0
         self._called: Watch | None = None
-        self._answers: dict[int, int] = {}
+        self._is_first = False
+        # The ballot of the last attempt, with the answers of the masters that said yes: who is next.
+        self._attempt: Ballot | None = None
 
     def begin(self, quorum: Quorum, hold: Hold, caller: Any) -> None:
-        self._me = quorum.tokens.client_token()
-        self._waiter = hold.key + scripts.WAITER + self._me
+        self.number = scripts.BELLS + int(quorum.random() * scripts.BELLS)
+        self._bell = self._bell_of(self.number)
+        self._attempt = None
         self._next = quorum.fences.now()
         self._place = NEW
         self._since_ns = quorum.clock.now()
+
+    def _bell_of(self, client: int) -> bytes:
+        return self._bells + digits(client)
 
     def acquiring(self, quorum: Quorum, key: bytes, lease: Lease, ttl_ms: int) -> Command:
         self.end_watch(quorum, key)
@@ -75,29 +86,59 @@ class Fair(Kind):
         if place == NEW and key in quorum.queues.crowded:
             quorum.queues.crowded.discard(key)
             self._watch(quorum, key, quorum.clock.now() + quorum.wait_ns(ttl_ms))
-        self._answers = {}
-        arguments = [lease.token, digits(ttl_ms), self._me, digits(self._ticket), ALIVE_MS, digits(place)]
-        return Scripted(
-            key, lease, scripts.FAIR_ACQUIRE, self._keys, arguments, REFUSAL, undo=self.undoing(key, lease, True)
+        self._is_first = False
+        self._attempt = None
+        arguments = [lease.token, digits(ttl_ms), digits(self.number), digits(self._ticket), ALIVE_MS, digits(place)]
+        keys = [*self._keys, self._bell]
+        undo = self.undoing(key, lease, True)
+        # A yes names the next waiter, which is not called before the release.
+        return Calling(
+            key, lease, scripts.FAIR_ACQUIRE, keys, arguments, self._bells, UNBOUNDED, scripts.BELLS, undo=undo
         )
 
     def undoing(self, key: bytes, lease: Lease, last: bool) -> Command:
-        arguments = [lease.token, self._me, digits(self._ticket)]
+        arguments = [lease.token, digits(self.number), digits(self._ticket)]
+        keys = [*self._keys, self._bell]
         if last:
-            command = Scripted(key, lease, scripts.FAIR_RELEASE, self._keys, arguments, NOTHING, True)
+            after = self._after()
+            keys += [self._bell_of(client) for client in after]
+            arguments += [digits(client) for client in after]
+            command = self._calling(key, lease, scripts.FAIR_RELEASE, keys, arguments)
             # The place in the queue may exist since the first attempt.
             command.since_ns = self._since_ns
             return command
         # A second copy may come after this client has left the queue. So it does not enter it again.
-        again = Scripted(key, lease, scripts.FAIR_UNDO, self._keys, [*arguments, b"0"], NOTHING, True)
-        whole = [*arguments, ALIVE_MS]
-        return Scripted(key, lease, scripts.FAIR_UNDO, self._keys, whole, NOTHING, True, None, again)
+        again = self._calling(key, lease, scripts.FAIR_UNDO, keys, [*arguments, b"0"])
+        return self._calling(key, lease, scripts.FAIR_UNDO, keys, [*arguments, ALIVE_MS], again)
+
+    def _calling(
+        self,
+        key: bytes,
+        lease: Lease,
+        script: Script,
+        keys: list[bytes],
+        arguments: list[bytes],
+        again: Command | None = None,
+    ) -> Command:
+        bells = scripts.BELLS
+        return Calling(key, lease, script, keys, arguments, self._bells, bells, bells, True, None, again)
+
+    def _after(self) -> list[int]:
+        """Return the clients that are next by the answers to the attempt that has won."""
+        won = self._attempt
+        # A copy: another thread may add an answer meanwhile.
+        return [] if won is None else sorted({answer for answer in list((won.answers or {}).values()) if answer > 1})
+
+    def second_round(self, quorum: Quorum, hold: Any, ballot: Ballot) -> Ballot | None:
+        self._attempt = ballot
+        return None
 
     def note_answers(self, quorum: Quorum, ballot: Ballot) -> bool:
         # A copy: another thread may add an answer meanwhile.
-        self._answers = dict(ballot.answers or {})
-        highest = -min([0] + list(self._answers.values()))  # noqa: RUF005 (Cython)
+        answers = list((ballot.answers or {}).values())
+        highest = max([0] + [-answer for answer in answers if answer > -scripts.BELLS])
         if highest < self._ticket:
+            self._is_first = any([answer < 0 for answer in answers if answer > -scripts.BELLS])
             self._place = KEPT
             return False
         self._next = highest + 1
@@ -105,9 +146,12 @@ class Fair(Kind):
         return True
 
     def _watch(self, quorum: Quorum, key: bytes, until_ns: int) -> Watch:
-        """Watch the key of this waiter for a call, and the lock for changes by this client itself."""
-        self._called = called = new_watch(quorum, Called(self._waiter), until_ns)
-        quorum.queues.watches.add(self._waiter, called)
+        """Watch the bell of this waiter, and the lock for changes by this client itself; the first one, by all."""
+        command: Command = Called(self._bell)
+        if self._is_first:
+            command = LookAsFirst(key, self._bell)
+        self._called = called = new_watch(quorum, command, until_ns)
+        quorum.queues.watches.add(self._bell, called)
         quorum.queues.watches.add(key, called)
         return called
 
@@ -118,7 +162,7 @@ class Fair(Kind):
     def end_watch(self, quorum: Quorum, key: bytes) -> None:
         called: Watch | None = self._called
         if called is not None:
-            quorum.queues.watches.remove(self._waiter, called)
+            quorum.queues.watches.remove(self._bell, called)
             quorum.queues.watches.remove(key, called)
             # Last, so that an interrupted call can be repeated.
             self._called = None
@@ -126,22 +170,17 @@ class Fair(Kind):
     def behind(self) -> Ballot | None:
         return self._called
 
-    def _left_ns(self, quorum: Quorum) -> int:
-        left = sorted([max(0, -1 - answer) for answer in self._answers.values()])
-        return min(left[quorum.majority - 1] if len(left) >= quorum.majority else FOREVER_MS, FOREVER_MS) * MILLISECOND
-
     def wait(self, attempt: Attempt) -> Generator[Effect, None, bool]:
         quorum, key = attempt.quorum, attempt.hold.key
         quorum.queues.crowd(key)
         called = self._called
-        if called is None:
+        if called is None or self._is_first:
+            self.end_watch(quorum, key)
             called = self._watch(quorum, key, quorum.clock.now() + quorum.wait_ns(attempt.ttl_ms))
             yield Send([called])
-        # This waiter is the first on at least one master.
-        if self._answers:
-            yield Send([quorum.ballot(Look(key))])
         yield [called]
         if called.yes >= called.quorum:
             return True
-        waited = yield from wait_for_pushes(quorum, called, self._left_ns(quorum), attempt.pauses, attempt.until_ns)
+        left_ns = called.left_ns() if self._is_first else FOREVER_MS * MILLISECOND
+        waited = yield from wait_for_pushes(quorum, called, left_ns, attempt.pauses, attempt.until_ns)
         return waited

@@ -6,7 +6,7 @@ from __future__ import annotations
 from redlatch.votes.kinds import FENCED
 
 from ...votes.ballot import Ballot
-from ...votes.commands import AcquireFenced, Command, Confirm
+from ...votes.commands import AcquireFenced, AskHolder, Command, Confirm
 from ..hold import Hold
 from ..lease import Lease, new_lease
 from ..quorum import Quorum
@@ -27,8 +27,9 @@ class Fenced(WatchingKind):
 
     declared = FENCED
 
-    def __init__(self, key: bytes = b"") -> None:
+    def __init__(self, keys: list[bytes]) -> None:
         super().__init__()
+        self._counter = keys[1]
         self.hand_off_group = PLAIN_ONES
         self.numbers = True
 
@@ -39,11 +40,11 @@ class Fenced(WatchingKind):
         return lease.numbered(fence, quorum.fences.last_of_block(fence, successors) if successors else fence)
 
     def acquiring(self, quorum: Quorum, key: bytes, lease: Lease, ttl_ms: int) -> Command:
-        return AcquireFenced(key, lease.token, lease.since_ns, ttl_ms, lease.fence, lease.fence_end)
+        return AcquireFenced(key, self._counter, lease.token, lease.since_ns, ttl_ms, lease.fence, lease.fence_end)
 
     def repairing(self, key: bytes, lease: Lease, ttl_ms: int) -> Command:
         # This raises the counter to the last number of the lease, which the master may have forgotten, too.
-        return AcquireFenced(key, lease.token, lease.since_ns, ttl_ms, lease.fence_end, lease.fence_end)
+        return AcquireFenced(key, self._counter, lease.token, lease.since_ns, ttl_ms, lease.fence_end, lease.fence_end)
 
     def second_round(self, quorum: Quorum, hold: Hold, ballot: Ballot) -> Ballot | None:
         lease, fences = hold.lease, quorum.fences
@@ -58,10 +59,13 @@ class Fenced(WatchingKind):
         last = fences.last_of_block(first, lease.fence_end - lease.fence)
         hold.lease = lease.numbered(first, last)
         fences.note(highest)
-        command = Confirm(hold.key, lease.token, lease.since_ns, first, last)
+        command = Confirm(hold.key, self._counter, lease.token, lease.since_ns, first, last)
         again = Ballot(command, len(answers), quorum.majority, ballot.until_ns)
         again.asked = sum([1 << index for index in answers])
         return again
 
     def won(self, quorum: Quorum, hold: Hold) -> None:
         quorum.fences.note(hold.lease.fence_end)
+
+    def holder(self, key: bytes) -> Command | None:
+        return AskHolder(key, self._counter)

@@ -146,7 +146,7 @@ class Kind:
 
     def holder(self, key: bytes) -> Command | None:
         """Return the command that asks for the holder; None if there may be several."""
-        return AskHolder(key, self.numbers)
+        return AskHolder(key, key)
 
     def blocker(self, key: bytes) -> Command | None:
         """Return the command that asks which single holder keeps others from acquiring."""

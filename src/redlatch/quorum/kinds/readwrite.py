@@ -22,7 +22,7 @@ class ReaderOrWriter(WatchingKind):
     """The common base of readers and writers.
 
     Args:
-        key: the key of the holders: the readers, or the writer.
+        keys: those of the holders, of the writer's token, and of the waiting writers.
         holders: the holds that each thread or task has through one lock object; a weak mapping.
         owner: returns the calling thread or task.
     """
@@ -30,9 +30,9 @@ class ReaderOrWriter(WatchingKind):
     writes = False
     declared = READER
 
-    def __init__(self, key: bytes, holders: Any, owner: Callable[[], Any]) -> None:
+    def __init__(self, keys: list[bytes], holders: Any, owner: Callable[[], Any]) -> None:
         super().__init__()
-        self._keys = READER.keys_of(key)
+        self._keys = keys
         self._holders = holders
         self._owner = owner
         # Its holds. A reference to the thread or task itself would keep it alive.
@@ -66,7 +66,7 @@ class ReaderOrWriter(WatchingKind):
         return self.blocker(key) if self.writes else None
 
     def blocker(self, key: bytes) -> Command | None:
-        return AskHolder(self._keys[1], False)
+        return AskHolder(self._keys[1], self._keys[1])
 
 
 def _writes(hold: Hold) -> bool:
@@ -81,8 +81,8 @@ class Reader(ReaderOrWriter):
     command names a key that is never written, instead of that of the waiting writers.
     """
 
-    def __init__(self, key: bytes, holders: Any, owner: Callable[[], Any]) -> None:
-        super().__init__(key, holders, owner)
+    def __init__(self, keys: list[bytes], holders: Any, owner: Callable[[], Any]) -> None:
+        super().__init__(keys, holders, owner)
         self.enters_queue = False
         self.shares = True
 

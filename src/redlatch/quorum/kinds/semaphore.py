@@ -31,10 +31,10 @@ class Slot(WatchingKind):
     declared = SEMAPHORE
     taking = scripts.SLOT_ACQUIRE
 
-    def __init__(self, key: bytes, permits: int) -> None:
+    def __init__(self, keys: list[bytes], permits: int) -> None:
         super().__init__()
         self.shares = True
-        self._keys = self.declared.keys_of(key)
+        self._keys = keys
         self._permits = permits
         # Enough to ask about every window.
         self.late = LATE + (permits - 1) // WINDOW
@@ -130,8 +130,8 @@ class Permit(Slot):
     declared = RATE_LIMIT
     taking = scripts.RATE_ACQUIRE
 
-    def __init__(self, key: bytes, permits: int, lives_ms: int, slack_ns: int) -> None:
-        super().__init__(key, permits)
+    def __init__(self, keys: list[bytes], permits: int, lives_ms: int, slack_ns: int) -> None:
+        super().__init__(keys, permits)
         self._lives_ms = lives_ms
         self.slack_ns = slack_ns
         # When a quorum may have a free slot, by the last answers; 0 if that is not known.

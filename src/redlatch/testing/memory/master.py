@@ -18,6 +18,7 @@ from redlatch.testing.memory.keyspace import OK, READS, Keyspace
 from redlatch.testing.memory.lua import Refusal, Status
 from redlatch.testing.memory.timeline import Timeline
 from redlatch.votes import scripts
+from redlatch.votes.key import name_of
 from redlatch.votes.units import UNBOUNDED
 from redlatch.wire.dial.connect import Connection
 from redlatch.wire.dial.scripting import SCRIPTS
@@ -163,7 +164,7 @@ class MemoryMaster(Master):
         # Not before the command, which may find the key expired.
         read: list[bytes] = []
         if caching and name in READS:
-            read = words[1:2]
+            read = words[1:] if name == b"exists" else words[1:2]
         elif caching and name in (b"eval", b"evalsha"):
             read = words[3 : 3 + int(words[2])]
         for key in read:
@@ -177,8 +178,7 @@ class MemoryMaster(Master):
             self.keys.execute(words)
 
     def forget(self, key: bytes) -> bool:
-        # The names of companion keys continue with a NUL.
-        known = [other for other in self.keys.values if other == key or other.startswith(key + b"\0")]
+        known = [other for other in self.keys.values if name_of(other)[0] == key]
         return bool(self.keys.execute([b"DEL", *known]))
 
     def clear(self, marker: bytes) -> None:

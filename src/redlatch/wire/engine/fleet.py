@@ -36,7 +36,20 @@ from hiredis import Reader
 from redlatch.wire.engine.horizon import coverage, covers, refusal, stores, uncovered
 
 from ...votes.ballot import Ballot
-from ...votes.commands import BY_SHA, FULL_TEXT, KEPT, LACKS, NO, TIME, TRACKED, Command, Note, Pulse, read_pulse
+from ...votes.commands import (
+    BY_SHA,
+    FULL_TEXT,
+    KEPT,
+    LACKS,
+    NO,
+    SIGNED,
+    TIME,
+    TRACKED,
+    Command,
+    Note,
+    Pulse,
+    read_pulse,
+)
 from ...votes.units import SECOND, UNBOUNDED, Clock
 from . import net
 from .link import Link
@@ -392,7 +405,14 @@ class Fleet:
         ballot.command.tried &= ~(ballot.unsent & 1 << index)
 
     def _count_answer(self, link: Link, ballot: Ballot, reply: Any) -> None:
+        command = ballot.command
         ballot.count_answer(link.index, reply, link.traits.tracking)
+        if command.meaning == SIGNED:
+            if command.releases and reply > 0:
+                command.obeyed |= 1 << link.index
+            elif command.releases:
+                self._note_refusal(link.index, ballot)
+            self._send_there(link, command.follow(reply))
         self._tally(ballot)
         # The vote has come after those of a quorum.
         if ballot.command.meaning == LACKS and ballot.decided:
@@ -476,12 +496,15 @@ class Fleet:
         covered = not self.guarded or covers(link, command.ttl_ms, command.since_ns)
         if ballot.yes < ballot.quorum or not link.up or not covered or self._full(link):
             return
-        repair = command.repair(link.index, self.clock.now())
-        if repair is not None:
-            again: Ballot = self.ballot_of(repair)
-            again.ask_only(link.index, 0)
-            again.behind = ballot
-            self._send_on(link, again)
+        self._send_there(link, command.repair(link.index, self.clock.now()), ballot)
+
+    def _send_there(self, link: Link, command: Command | None, behind: Ballot | None = None) -> None:
+        """Send a command, if there is one, to the master whose answer asks for it."""
+        if command is not None and link.up and not self._full(link):
+            ballot: Ballot = self.ballot_of(command)
+            ballot.ask_only(link.index, 0)
+            ballot.behind = behind
+            self._send_on(link, ballot)
             self.staged = True
 
     def record_silent(self, ballot: Ballot) -> None:

@@ -2,7 +2,7 @@ cimport cython
 
 from redlatch._c.quorum.attempt cimport Attempt
 from redlatch._c.votes.ballot cimport Ballot
-from redlatch._c.votes.commands cimport Called, Command, Look, Scripted
+from redlatch._c.votes.commands cimport Called, Calling, Command, LookAsFirst
 from redlatch._c.votes.payloads cimport digits
 from redlatch._c.quorum.effects cimport Send
 from redlatch._c.quorum.hold cimport Hold
@@ -14,14 +14,16 @@ from redlatch._c.quorum.waiting.watches cimport Watch, new_watch
 
 cdef class Fair(Kind):
     cdef list _keys
-    cdef bytes _me
-    cdef bytes _waiter
+    cdef bytes _bells
+    cdef public long long number
+    cdef bytes _bell
     cdef long long _ticket
     cdef long long _next
     cdef int _place
     cdef long long _since_ns
     cdef Watch _called
-    cdef dict _answers
+    cdef bint _is_first
+    cdef Ballot _attempt
 
     cpdef begin(self, Quorum quorum, hold, caller)
     @cython.locals(place=int)
@@ -31,5 +33,8 @@ cdef class Fair(Kind):
     cpdef undone(self, Quorum quorum, bytes key, Ballot ballot)
     cpdef end_watch(self, Quorum quorum, bytes key)
     cpdef Ballot behind(self)
+    cpdef Ballot second_round(self, Quorum quorum, hold, Ballot ballot)
+    cdef bytes _bell_of(self, long long client)
+    cdef list _after(self)
+    cdef Command _calling(self, bytes key, Lease lease, script, list keys, list arguments, Command again=*)
     cdef Watch _watch(self, Quorum quorum, bytes key, long long until_ns)
-    cdef _left_ns(self, Quorum quorum)

@@ -122,6 +122,7 @@ cdef class Fleet:
     cdef _decide(self, Ballot ballot)
     @cython.locals(command=Command, repair=Command, again=Ballot)
     cdef _repair(self, Link link, Ballot ballot)
+    cdef _send_there(self, Link link, Command command, Ballot behind=*)
     @cython.locals(ballot=Ballot)
     cdef _suspect(self, long long now_ns)
     cdef _note_refusal(self, int index, Ballot ballot)
