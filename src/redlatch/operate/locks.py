@@ -182,19 +182,7 @@ def _is_of_another_type(error: redis.RedisError) -> bool:
 
 
 def read(server: redis.Redis, key: bytes) -> OnMaster:
-    pipe: Any = server.pipeline(transaction=False)
-    with pipe:
-        pipe.time()
-        asked = [question for question in QUESTIONS if not question[1] or may_have_others(key)]
-        for command, suffix in asked:
-            _ask(pipe, command, derived_key(key, suffix) if suffix else key)
-        clock, *answers = pipe.execute(raise_on_error=False)
-    # The right to TIME is optional. Another missing answer might be that of a holder.
-    for answer in answers:
-        if isinstance(answer, redis.RedisError) and not _is_of_another_type(answer):
-            raise answer
-    known = [None if isinstance(each, redis.ResponseError) else each for each in answers]
-    told = dict.fromkeys(QUESTIONS) | dict(zip(asked, known, strict=True))
+    clock, told = _answers(server, key)
     now = int(time.time() * 1000) if isinstance(clock, redis.ResponseError) else clock[0] * 1000 + clock[1] // 1000
     grants = [
         Grant(each.listed, *grant)
@@ -204,6 +192,23 @@ def read(server: redis.Redis, key: bytes) -> OnMaster:
     waiting = sum([_count(told[question], now) for question in WAITERS])
     fence = told[FENCE] or b""
     return OnMaster(tuple(grants), int(fence) if fence.isdigit() and len(fence) <= LONGEST_FENCE else None, waiting)
+
+
+def _answers(server: redis.Redis, key: bytes) -> tuple[Any, dict[tuple[str, bytes], Any]]:
+    """Return the clock of a master, or an error, and its answer to each question about a name."""
+    asked = [question for question in QUESTIONS if not question[1] or may_have_others(key)]
+    pipe: Any = server.pipeline(transaction=False)
+    with pipe:
+        pipe.time()
+        for command, suffix in asked:
+            _ask(pipe, command, derived_key(key, suffix))
+        clock, *answers = pipe.execute(raise_on_error=False)
+    # The right to TIME is optional. Another missing answer might be that of a holder.
+    for answer in answers:
+        if isinstance(answer, redis.RedisError) and not _is_of_another_type(answer):
+            raise answer
+    known = [None if isinstance(each, redis.ResponseError) else each for each in answers]
+    return clock, dict.fromkeys(QUESTIONS) | dict(zip(asked, known, strict=True))
 
 
 def _ask(pipe: Any, command: str, key: bytes) -> None:

@@ -49,7 +49,9 @@ def may_have_others(key: bytes) -> bool:
 
 
 def derived_key(key: bytes, suffix: bytes) -> bytes:
-    """Return another key of the lock with this key; `suffix` begins with a NUL."""
+    """Return a key of the lock with this own key; `suffix` begins with a NUL, or is empty for the own key itself."""
+    if not suffix:
+        return key
     if _has_tag(key):
         return key + b"\0" + suffix
     if b"}" in key:

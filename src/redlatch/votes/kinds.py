@@ -48,7 +48,7 @@ class Declaration:
 
     def keys_of(self, key: bytes) -> list[bytes]:
         """Return the keys of a lock of this kind; `key` is the one of a plain lock with this name."""
-        return [derived_key(key, suffix) if suffix else key for suffix in self.suffixes]
+        return [derived_key(key, suffix) for suffix in self.suffixes]
 
 
 PLAIN = Declaration(listed="lock", needs_scripts=False, home="plain.Plain")

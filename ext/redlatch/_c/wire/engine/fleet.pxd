@@ -120,7 +120,7 @@ cdef class Fleet:
     cdef _fail_unsent(self, Link link, Ballot ballot)
     cdef _tally(self, Ballot ballot)
     cdef _decide(self, Ballot ballot)
-    @cython.locals(command=Command, repair=Command, again=Ballot)
+    @cython.locals(command=Command)
     cdef _repair(self, Link link, Ballot ballot)
     cdef _send_there(self, Link link, Command command, Ballot behind=*)
     @cython.locals(ballot=Ballot)
