@@ -147,14 +147,6 @@ def test_no_token_is_taken_twice(tokens_of: Callable[..., Any]) -> None:
     assert len(set(taken)) == 20
 
 
-def test_a_client_keeps_its_own_token_which_has_no_label(tokens_of: Callable[..., Any]) -> None:
-    tokens = tokens_of(lambda: b":label")
-    mine = tokens.client_token()
-    assert tokens.client_token() is mine
-    assert mine.isdigit()
-    assert mine not in [tokens.take_plain() for _ in range(10)]
-
-
 def test_tokens_of_one_second_share_a_label(tokens_of: Callable[..., Any]) -> None:
     labels = (b":%d" % number for number in itertools.count())
     tokens = tokens_of(lambda: next(labels))

@@ -25,7 +25,6 @@ class Tokens:
     def __init__(self, draw: Callable[[], list[bytes]], label: Callable[[], bytes] | None = None) -> None:
         self._draw = draw
         self._stock: list[bytes] = []
-        self._client_token = b""
         self._label_of_now = label
         self._label = b""
         self._label_until_ns = 0
@@ -44,12 +43,6 @@ class Tokens:
                 return self._stock.pop()
             except IndexError:
                 self._stock.extend(self._draw())
-
-    def client_token(self) -> bytes:
-        """Return the token that names this client in queues on the masters."""
-        if not self._client_token:
-            self._client_token = self.take_plain()
-        return self._client_token
 
 
 class Quorum:
