@@ -91,7 +91,7 @@ class Fleet:
         decided: the ballots with a waiter that were decided since the driver last looked.
         lost: the refused releases without a waiter. Their locks may have been lost before.
         fallen: (link, its socket or None) of each link that broke since the driver last looked.
-        changed: (index, key or None for all keys) of each change that a master pushed.
+        changed: (voter, key or None for all keys) of each change that a master pushed.
         torn: True while an operation is under way, or was left half done by an exception.
         staged: True if a reply made the fleet stage a command, so that the caller must flush.
         resent: True once a script was sent again in full.
@@ -162,7 +162,7 @@ class Fleet:
         dialect = -1
         payload = b""
         for link in self.links:
-            if not asked >> link.index & 1:
+            if not asked >> link.voter & 1:
                 continue
             if link.up:
                 if link.dialect != dialect:
@@ -188,7 +188,7 @@ class Fleet:
         if self.guarded and ballot.command.ttl_ms:
             ballot = self._copy_uncovered(link, ballot)
         if link.dialling and len(link.parked) < self.max_pending:
-            ballot.unsent |= 1 << link.index
+            ballot.unsent |= 1 << link.voter
             link.parked.append(ballot)
         else:
             # Drop all parked ballots, or a parked SET would be sent later without the release that found no room.
@@ -299,7 +299,7 @@ class Fleet:
                     link.head += 1
                     link.pending[link.head - 1] = None
                     ballot.yes += 1
-                    command.obeyed |= command.releases << link.index
+                    command.obeyed |= command.releases << link.voter
                     self._tally(ballot)
                     continue
             if came[start : start + 1] == b">":
@@ -340,8 +340,8 @@ class Fleet:
         if end > start:
             link.pushes -= 1
             # One entry for several flushes in a row is enough, because it wakes every watcher.
-            if key is not None or self.changed[-1:] != [(link.index, None)]:
-                self.changed.append((link.index, key))
+            if key is not None or self.changed[-1:] != [(link.voter, None)]:
+                self.changed.append((link.voter, key))
             if key is None and link.monitor is not None:
                 self._drop(link, link.monitor.flushed(self.clock.now()))
                 return start
@@ -365,13 +365,13 @@ class Fleet:
         if reply is command.yes or (type(reply) is type(command.yes) and reply == command.yes):
             link.advance()
             ballot.yes += 1
-            command.obeyed |= command.releases << link.index
+            command.obeyed |= command.releases << link.voter
             self._tally(ballot)
         elif reply is command.no or (type(reply) is type(command.no) and reply == command.no):
             link.advance()
             ballot.no += 1
             if command.releases:
-                self._note_refusal(link.index, ballot)
+                self._note_refusal(link.voter, ballot)
             self._tally(ballot)
         elif not self._count_other(link, ballot, reply):
             return False
@@ -399,19 +399,19 @@ class Fleet:
         self._refused(link, ballot, reply)
         return True
 
-    def _note_refusal(self, index: int, ballot: Ballot) -> None:
-        ballot.refusers |= 1 << index
+    def _note_refusal(self, voter: int, ballot: Ballot) -> None:
+        ballot.refusers |= 1 << voter
         # A master that was sent nothing before has not obeyed the first copy that it has received.
-        ballot.command.tried &= ~(ballot.unsent & 1 << index)
+        ballot.command.tried &= ~(ballot.unsent & 1 << voter)
 
     def _count_answer(self, link: Link, ballot: Ballot, reply: Any) -> None:
         command = ballot.command
-        ballot.count_answer(link.index, reply, link.traits.tracking)
+        ballot.count_answer(link.voter, reply, link.traits.tracking)
         if command.meaning == SIGNED:
             if command.releases and reply > 0:
-                command.obeyed |= 1 << link.index
+                command.obeyed |= 1 << link.voter
             elif command.releases:
-                self._note_refusal(link.index, ballot)
+                self._note_refusal(link.voter, ballot)
             self._send_there(link, command.follow(reply))
         self._tally(ballot)
         # The vote has come after those of a quorum.
@@ -419,7 +419,7 @@ class Fleet:
             self._repair(link, ballot)
 
     def _refused(self, link: Link, ballot: Ballot, error: Exception) -> None:
-        bit = 1 << link.index
+        bit = 1 << link.voter
         in_full = link.dialect == FULL_TEXT and link.cut + link.head > link.full_from
         if not (ballot.resent & bit or in_full) and link.traits.lacks(error):
             # Only a script has another text. It may be sent again behind later commands, except for a script that
@@ -450,18 +450,18 @@ class Fleet:
 
     def _stir(self, link: Link, ballot: Ballot) -> None:
         """Report the change by a resent script: a server pushes no invalidation for changes by our own connection."""
-        if ballot.resent >> link.index & 1 and link.up and ballot not in link.pending[link.head :]:
-            self.changed.append((link.index, ballot.command.key))
+        if ballot.resent >> link.voter & 1 and link.up and ballot not in link.pending[link.head :]:
+            self.changed.append((link.voter, ballot.command.key))
 
     def _failed(self, link: Link, ballot: Ballot, cause: Any) -> None:
         if ballot.causes is None:
             ballot.causes = {}
-        ballot.causes[link.index] = cause
+        ballot.causes[link.voter] = cause
         ballot.failed += 1
         self._tally(ballot)
 
     def _fail_missing(self, ballot: Ballot, cause: BaseException) -> None:
-        asked = [link.index for link in self.links if ballot.asked >> link.index & 1]
+        asked = [link.voter for link in self.links if ballot.asked >> link.voter & 1]
         ballot.causes = dict.fromkeys(asked, cause) | (ballot.causes or {})
         ballot.failed += ballot.missing()
         self._decide(ballot)
@@ -496,13 +496,13 @@ class Fleet:
         covered = not self.guarded or covers(link, command.ttl_ms, command.since_ns)
         if ballot.yes < ballot.quorum or not link.up or not covered or self._full(link):
             return
-        self._send_there(link, command.repair(link.index, self.clock.now()), ballot)
+        self._send_there(link, command.repair(link.voter, self.clock.now()), ballot)
 
     def _send_there(self, link: Link, command: Command | None, behind: Ballot | None = None) -> None:
         """Send a command, if there is one, to the master whose answer asks for it."""
         if command is not None and link.up and not self._full(link):
             ballot: Ballot = self.ballot_of(command)
-            ballot.ask_only(link.index, 0)
+            ballot.ask_only(link.voter, 0)
             ballot.behind = behind
             self._send_on(link, ballot)
             self.staged = True
@@ -511,9 +511,9 @@ class Fleet:
         """Record which masters are silent on a ballot. Any thread may call this: it only reads."""
         if ballot in self.held:
             ttl_ms = ballot.command.ttl_ms
-            silent = [link.index for link in self.links if not stores(link, ttl_ms)]
+            silent = [link.voter for link in self.links if not stores(link, ttl_ms)]
         else:
-            silent = [link.index for link in self.links if link.waits_for(ballot)]
+            silent = [link.voter for link in self.links if link.waits_for(ballot)]
         # A ballot that was held has left no command on a link, so a second call finds nothing.
         ballot.silent = tuple(silent) or ballot.silent
 
@@ -638,9 +638,9 @@ class Fleet:
         command = ballot.command
         asked = 0
         for link in () if ballot.decided else self.links:
-            if ballot.asked >> link.index & 1:
+            if ballot.asked >> link.voter & 1:
                 if covers(link, command.ttl_ms, command.since_ns):
-                    asked |= 1 << link.index
+                    asked |= 1 << link.voter
                 elif link.up:
                     self._send_on(link, self._copy_uncovered(link, ballot))
                 else:
@@ -732,7 +732,7 @@ class Fleet:
     def _send_late(self, link: Link, ballot: Ballot) -> None:
         """Send a ballot that has waited for the connection. A release records that: its caller may no longer wait."""
         if ballot.command.releases:
-            bit = 1 << link.index
+            bit = 1 << link.voter
             ballot.unsent = ballot.unsent & ~bit | ~ballot.command.tried & bit
             ballot.command.tried |= bit
         self._send_on(link, ballot)
@@ -778,7 +778,7 @@ class Fleet:
         while link.owing():
             ballot = link.pending[link.head]
             if ballot.command.releases:
-                ballot.command.tried |= 1 << link.index
+                ballot.command.tried |= 1 << link.voter
                 link.owe(ballot, self.max_owed)
             if ballot.released_lock is None:
                 self._failed(link, ballot, cause)
@@ -800,7 +800,7 @@ class Fleet:
     def _fail_unsent(self, link: Link, ballot: Ballot) -> None:
         """Count a failed vote; keep a release if its master may hold the key."""
         command = ballot.command
-        ballot.unsent |= 1 << link.index
+        ballot.unsent |= 1 << link.voter
         if command.releases and command.since_ns <= link.lost_ns:
             link.owe(ballot, self.max_owed)
             if ballot.released_lock is not None:

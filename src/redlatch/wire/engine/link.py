@@ -16,6 +16,8 @@ class Link:
     """The link to one master. Only the engine changes the FIFO.
 
     Attributes:
+        index: the place of the link among all links of the client.
+        voter: the number of the master, of which all nodes of a cluster are one.
         up: a link that is neither up nor being dialled votes "failed" at once.
         tail: the beginning of a line whose end has not come yet.
         pending: the ballots in the order of the sent commands. The entries before `head` are None.
@@ -38,8 +40,9 @@ class Link:
         full_at: above its limit, a link with fewer replies at `full_ns` + STALL_NS counts as stopped.
     """
 
-    def __init__(self, index: int, address: str) -> None:
+    def __init__(self, index: int, address: str, voter: int = -1) -> None:
         self.index = index
+        self.voter = index if voter < 0 else voter
         self.address = address
         self.up = False
         self.dialling = True

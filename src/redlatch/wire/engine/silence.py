@@ -38,7 +38,7 @@ class Silence:
         self.round_ns = 0
 
     def lacks_only_suspects(self, ballot: Ballot) -> bool:
-        return ballot.spares(sum([link.suspected and ballot.asked >> link.index & 1 for link in self._links]))
+        return ballot.spares(sum([link.suspected and ballot.asked >> link.voter & 1 for link in self._links]))
 
     def spares(self, ballot: Ballot) -> bool:
         """Return whether a ballot that a quorum has voted on lacks only the votes of suspected masters.
@@ -53,7 +53,7 @@ class Silence:
             # late reply from making the client wait much longer for the next silent master.
             if ballot.command.undo() is not None:
                 self.round_ns = min(now - ballot.command.since_ns, 2 * self.round_ns + SILENT_NS)
-            silences = [link.silent_ns for link in self._links if not link.suspected and ballot.asked >> link.index & 1]
+            silences = [link.silent_ns for link in self._links if not link.suspected and ballot.asked >> link.voter & 1]
             self._wait_for(ballot, now, max(silences, default=SILENT_NS))
         return False
 

@@ -125,7 +125,7 @@ cdef class Fleet:
     cdef _send_there(self, Link link, Command command, Ballot behind=*)
     @cython.locals(ballot=Ballot)
     cdef _suspect(self, long long now_ns)
-    cdef _note_refusal(self, int index, Ballot ballot)
+    cdef _note_refusal(self, int voter, Ballot ballot)
     cdef _count_answer(self, Link link, Ballot ballot, reply)
     cdef _stir(self, Link link, Ballot ballot)
     @cython.locals(ballot=Ballot)

@@ -9,6 +9,7 @@ from redlatch._c.votes.commands cimport Command
 @cython.final
 cdef class Link:
     cdef public int index
+    cdef public int voter
     cdef public str address
     cdef public bint up
     cdef public bint dialling
