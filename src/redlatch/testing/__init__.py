@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..lazy import attributes as _attributes
 
 if TYPE_CHECKING:
+    from redlatch.testing.clusters import Cluster, cluster
     from redlatch.testing.embedded import Masters, clear, find_server, masters
     from redlatch.testing.groups import Sentinels, sentinels
     from redlatch.testing.memory.aio import AsyncMemoryClient
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncMemoryClient",
+    "Cluster",
     "Held",
     "Masters",
     "MemoryClient",
     "MemoryMasters",
     "Sentinels",
     "clear",
+    "cluster",
     "find_server",
     "masters",
     "sentinels",
@@ -32,6 +35,7 @@ __all__ = [
 
 
 _HOMES = {
+    **dict.fromkeys(["Cluster", "cluster"], ".clusters"),
     **dict.fromkeys(["Masters", "clear", "find_server", "masters"], ".embedded"),
     **dict.fromkeys(["Sentinels", "sentinels"], ".groups"),
     "AsyncMemoryClient": ".memory.aio",

@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
@@ -63,17 +63,31 @@ class _Master:
     index: int
     server: str
     folder: Path
-    reservation: socket.socket | None = None
+    reservations: list[socket.socket] = field(default_factory=list)
     port: int = 0
+    bus_port: int = 0
     attempts: int = 0
     pid: int | None = None
     paused: bool = False
     status: int | None = None
 
     def fill(self, value: str) -> str:
-        for name, own in {"{dir}": self.folder, "{port}": self.port, "{index}": self.index}.items():
-            value = value.replace(name, str(own))
+        own = {"{dir}": self.folder, "{port}": self.port, "{bus_port}": self.bus_port, "{index}": self.index}
+        for name, mine in own.items():
+            value = value.replace(name, str(mine))
         return value
+
+    def free(self) -> None:
+        for reservation in self.reservations:
+            reservation.close()
+        self.reservations.clear()
+
+    def reserve(self) -> None:
+        self.free()
+        self.reservations = [_reserve_port(), _reserve_port()]
+        self.port, self.bus_port = (reservation.getsockname()[1] for reservation in self.reservations)
+        if sys.platform != "linux":
+            self.free()
 
     def log(self) -> str:
         with contextlib.suppress(OSError):
@@ -97,8 +111,8 @@ def masters(
         server: the server program, or a list with one for each master. Default None: the result of `find_server`.
         unix: if True, the masters listen on unix sockets only. Default False.
         config: further server directives with their quotes, as in a configuration file. A list gives several lines of
-            one directive. ``{dir}``, ``{port}`` and ``{index}`` in a value stand for the master's folder, port and
-            index.
+            one directive. ``{dir}``, ``{port}``, ``{bus_port}`` and ``{index}`` in a value stand for the master's
+            folder, port, second port and index.
         startup_timeout: seconds within which the masters must answer. Default 10.
 
     Raises:
@@ -198,6 +212,11 @@ class Masters:
                 self._listen(0)
         return [master.pid for master in self._masters]
 
+    @property
+    def paused(self) -> list[bool]:
+        """Return for each master whether it is paused; an empty list outside the ``with``."""
+        return [master.paused for _, master in zip(self.pids, self._masters, strict=False)]
+
     def kill(self, index: int) -> None:
         """Kill one master (SIGKILL), and wait until it is gone."""
         self._signal(index, [signal.SIGKILL], lambda master: master.pid is None)
@@ -252,8 +271,7 @@ class Masters:
         self._alive = False
         with self._lock if self._keeper.owner == os.getpid() else contextlib.nullcontext():
             for master in self._masters:
-                if master.reservation:
-                    master.reservation.close()
+                master.free()
             self._keeper.end()
 
     def _url(self, master: _Master) -> str:
@@ -292,12 +310,7 @@ class Masters:
         config = None
         if new_address:
             master.attempts += 1
-            if master.reservation:
-                master.reservation.close()
-            master.reservation = _reserve_port()
-            master.port = master.reservation.getsockname()[1]
-            if sys.platform != "linux":
-                master.reservation.close()
+            master.reserve()
             lines = [f"unixsocket {master.folder}/socket\n"]
             for name, values in self._directives.items():
                 lines += [f"{name} {master.fill(value) or EMPTY}\n" for value in values]

@@ -55,7 +55,7 @@ def sentinels(
     if groups < 1 or replicas < 1 or sentinels < 1:
         raise ConfigurationError("groups, replicas and sentinels: at least one of each is needed")
     program = find_server() if server is None else server
-    given = _of_servers(config)
+    given = of_servers(config)
     fleet = masters(groups * (1 + replicas), server=program, config=given, startup_timeout=startup_timeout)
     times = {"down-after-milliseconds": int(down_after * 1000), "failover-timeout": int(failover_timeout * 1000)}
     return Sentinels(
@@ -249,7 +249,7 @@ def _has_synchronized(url: str) -> bool:
         return bool(server.info("replication").get("master_link_status") == "up")
 
 
-def _of_servers(config: Directives | None) -> dict[str, list[str]]:
+def of_servers(config: Directives | None) -> dict[str, list[str]]:
     # By default a master waits 5 s, so that one transfer serves several replicas.
     given = {"repl-diskless-sync-delay": ["0"]} | _lists(config)
     return {"masterauth": given.get("requirepass", [""])} | given

@@ -1,0 +1,123 @@
+"""Moving one slot of an embedded cluster, key by key or at once."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection
+
+import redis
+
+from redlatch.errors import ConfigurationError
+from redlatch.testing.groups import port_of
+from redlatch.testing.nodes import Nodes
+from redlatch.testing.topology import wait_for
+
+__all__ = ["Move"]
+
+# The keys in one MIGRATE.
+TOGETHER = 100
+
+MIGRATE_MILLISECONDS = 3000
+
+MOVE_TIMEOUT = 30.0
+
+
+class Move:
+    """The way of one slot from the node that owns it to another one."""
+
+    def __init__(self, nodes: Nodes, slot: int, source: int, target: int, password: str) -> None:
+        self.slot = slot
+        self._nodes = nodes
+        self._source = source
+        self._target = target
+        self._login = ["AUTH", password] if password else []
+
+    def open(self) -> None:
+        """Make the source answer with ASK for a key that it does not have."""
+        self._set(self._target, "IMPORTING", self._nodes.ids[self._source])
+        self._set(self._source, "MIGRATING", self._nodes.ids[self._target])
+
+    def carry(self, count: int | None = None) -> int:
+        """Move keys, all of them or at most `count`, and return how many."""
+        moved, port = 0, port_of(self._nodes.servers.urls[self._target])
+        while count is None or moved < count:
+            limit = TOGETHER if count is None else min(TOGETHER, count - moved)
+            keys = self._nodes.ask(self._source, "CLUSTER", "GETKEYSINSLOT", self.slot, limit)
+            if not keys:
+                break
+            words = ("MIGRATE", "127.0.0.1", port, "", 0, MIGRATE_MILLISECONDS, *self._login, "KEYS", *keys)
+            self._nodes.ask(self._source, *words)
+            moved += len(keys)
+        return moved
+
+    def close(self) -> None:
+        """Make the target the owner, and wait until all living nodes know it."""
+        name = self._nodes.ids[self._target]
+        # If the source came first, and the target died then, the slot would have no owner.
+        self._set(self._target, "NODE", name)
+        self._set(self._source, "NODE", name)
+        for node in self._nodes.living:
+            # Replicas refuse, and they learn it from their primary.
+            with contextlib.suppress(redis.RedisError):
+                self._set(node, "NODE", name)
+        self._await()
+
+    def cancel(self) -> None:
+        # The source would serve the slot without the keys, until they have come back.
+        if moved := self._nodes.ask(self._target, "CLUSTER", "COUNTKEYSINSLOT", self.slot):
+            raise RuntimeError(f"node {self._target} has {moved} keys of slot {self.slot} already: finish the move")
+        for node in (self._source, self._target):
+            self._set(node, "STABLE")
+
+    def at_once(self) -> None:
+        """Let the servers move the slot with its keys, and wait until all living nodes know it."""
+        words = ("SLOTSRANGE", self.slot, self.slot, "NODE", self._nodes.ids[self._target])
+        try:
+            before = set(self._jobs())
+            self._nodes.ask(self._source, "CLUSTER", "MIGRATESLOTS", *words)
+        except redis.ResponseError as error:
+            if "unknown subcommand" in str(error).lower():
+                raise ConfigurationError(
+                    f"atomic=True: node {self._source} is no Valkey 9 or later: {error}"
+                ) from error
+            raise
+        wait_for(lambda: self._unfinished(before), MOVE_TIMEOUT, f"slot {self.slot} is not moved")
+        self._await()
+
+    def _set(self, node: int, *words: str) -> None:
+        self._nodes.ask(node, "CLUSTER", "SETSLOT", self.slot, *words)
+
+    def _jobs(self) -> dict[str, dict[str, str]]:
+        """Return the atomic moves that the source knows, by their names."""
+        jobs = [[_text(word) for word in job] for job in self._nodes.ask(self._source, "CLUSTER", "GETSLOTMIGRATIONS")]
+        return {job["name"]: job for job in (dict(zip(words[::2], words[1::2], strict=True)) for words in jobs)}
+
+    def _unfinished(self, before: Collection[str]) -> str:
+        """Return in words what the new atomic move does; an empty string if it has succeeded."""
+        for name, job in self._jobs().items():
+            if name not in before and job["operation"] == "EXPORT" and _holds(job["slot_ranges"], self.slot):
+                if job["state"] in ("failed", "canceled", "cancelled"):
+                    raise RuntimeError(f"node {self._source} did not move slot {self.slot}: {job}")
+                return "" if job["state"] == "success" else f"node {self._source} says {job}"
+        return f"node {self._source} knows no move of it"
+
+    def _await(self) -> None:
+        what = f"node {self._target} is not known as the owner of slot {self.slot}"
+        wait_for(self._disagreement, MOVE_TIMEOUT, what)
+
+    def _disagreement(self) -> str:
+        views, found = self._nodes.views()
+        for node, owner in self._nodes.owners(self.slot, views).items():
+            if owner != self._target:
+                found.append(f"node {node} sees node {owner}")
+        return "; ".join(found)
+
+
+def _text(word: object) -> str:
+    return word.decode() if isinstance(word, bytes) else str(word)
+
+
+def _holds(ranges: str, slot: int) -> bool:
+    """Return whether ranges such as ``5-5 7-9`` contain a slot."""
+    edges = [text.partition("-") for text in ranges.split()]
+    return any(int(first) <= slot <= int(last or first) for first, _, last in edges)

@@ -1,0 +1,124 @@
+"""What each node of a cluster knows about the others, and whether that is what it should know."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+__all__ = ["SLOTS", "Peer", "View", "problem_of", "wait_for"]
+
+SLOTS = 16384
+
+LOOK_SECONDS = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A node as another one knows it."""
+
+    id: str
+    bus_port: int
+    flags: frozenset[str]
+    primary: str | None
+    epoch: int
+    linked: bool
+    ranges: tuple[tuple[int, int], ...]
+
+    @property
+    def is_primary(self) -> bool:
+        return "master" in self.flags
+
+    @property
+    def fails(self) -> bool:
+        return bool(self.flags & {"fail", "fail?"})
+
+
+class View:
+    """The cluster as one of its nodes sees it: the reply to CLUSTER NODES.
+
+    Attributes:
+        me: the id of the node.
+        peers: all nodes that it knows, itself included, by their ids.
+    """
+
+    __slots__ = ("me", "peers")
+
+    def __init__(self, reply: str) -> None:
+        peers = [_parse(line.split(" ")) for line in reply.splitlines()]
+        self.me = next(peer.id for peer in peers if "myself" in peer.flags)
+        self.peers = {peer.id: peer for peer in peers}
+
+    @property
+    def slots(self) -> frozenset[tuple[str, tuple[tuple[int, int], ...]]]:
+        """Return the owners of all slots."""
+        return frozenset((peer.id, peer.ranges) for peer in self.peers.values() if peer.ranges)
+
+    @property
+    def assigned(self) -> int:
+        """Return how many slots have an owner."""
+        return sum(last - first + 1 for peer in self.peers.values() for first, last in peer.ranges)
+
+    def owner_of(self, slot: int) -> str | None:
+        """Return the id of the node that owns a slot."""
+        owners = (peer.id for peer in self.peers.values() for first, last in peer.ranges if first <= slot <= last)
+        return next(owners, None)
+
+    def primary_of(self, ids: Collection[str]) -> str | None:
+        """Return which of the nodes of a shard is its primary: the one of the last epoch, if there are several."""
+        found = [peer for peer in self.peers.values() if peer.id in ids and peer.is_primary]
+        return max(found, key=lambda peer: (not peer.fails, peer.epoch)).id if found else None
+
+
+def problem_of(view: View, info: Mapping[str, str], living: Collection[str]) -> str:
+    """Return in words why a node is not ready; an empty string if it is.
+
+    Args:
+        view: what the node sees.
+        info: its CLUSTER INFO and INFO REPLICATION.
+        living: the ids of the nodes that run.
+    """
+    state, me, peers = info.get("cluster_state"), view.peers[view.me], view.peers.values()
+    if state != "ok" or view.assigned != SLOTS:
+        return f"is in state {state}, with {view.assigned} of {SLOTS} slots assigned"
+    if unknown := set(living) - set(view.peers):
+        return f"does not know {len(unknown)} of {len(living)} nodes"
+    if lost := [peer.id for peer in peers if peer.id in living and (peer.fails or not peer.linked)]:
+        return f"is not connected with {', '.join(lost)}"
+    if not me.is_primary and info.get("master_link_status") != "up":
+        return f"does not follow its primary {me.primary} yet"
+    followers = sum(peer.id in living and peer.primary == view.me for peer in peers)
+    online = sum(name.startswith("slave") and "state=online" in value for name, value in info.items())
+    if online < followers:
+        return f"sends its writes to {online} of {followers} replicas"
+    return ""
+
+
+def wait_for(look: Callable[[], str], seconds: float, what: str) -> None:
+    """Wait until `look` finds no problem: until it returns an empty string.
+
+    Raises:
+        TimeoutError: it still finds one, which the text contains.
+    """
+    deadline = time.monotonic() + seconds
+    while seen := look():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what} after {seconds:g} s: {seen}")
+        time.sleep(LOOK_SECONDS)
+
+
+def _parse(words: list[str]) -> Peer:
+    """Parse a line of CLUSTER NODES: id, ip:port@bus[,hostname], flags, primary, ping, pong, epoch, link, slots."""
+    name, address, flags, primary, _, _, epoch, link, *ranges = words
+    bus_port = address.partition("@")[2].partition(",")[0]
+    # [slot->-id] and [slot-<-id] are slots that move.
+    edges = [text.partition("-") for text in ranges if not text.startswith("[")]
+    return Peer(
+        name,
+        int(bus_port or 0),
+        frozenset(flags.split(",")),
+        None if primary == "-" else primary,
+        int(epoch),
+        link == "connected",
+        tuple((int(first), int(last or first)) for first, _, last in edges),
+    )
