@@ -49,6 +49,7 @@ TEXTS = (
     "quorum.waiting.watches",
     "wire.engine.link",
     "wire.engine.replies",
+    "wire.engine.routes",
     "wire.engine.silence",
     "wire.engine.fleet",
     "drivers.aio",

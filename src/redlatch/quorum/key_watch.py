@@ -18,6 +18,7 @@ from redlatch.errors import MasterQuarantined
 from redlatch.loss import KEY_GONE
 from redlatch.quorum.hold import Hold
 from redlatch.quorum.quorum import Quorum
+from redlatch.quorum.waiting.watches import in_slots
 from redlatch.votes.ballot import Ballot
 from redlatch.votes.commands import TRACKED
 from redlatch.votes.units import MILLISECOND, SECOND, UNBOUNDED
@@ -142,9 +143,9 @@ class KeyWatches:
 
     # --- what the masters push ---------------------------------------------------------------------
 
-    def changed(self, index: int, key: bytes | None) -> bool:
-        """Record a push of a key or of all keys; return whether to attend at once."""
-        for watched in [key] if key is not None else list(self._by_key):
+    def changed(self, index: int, key: bytes | frozenset[int] | None) -> bool:
+        """Record a push of a key, of the keys of some slots or of all; return whether to attend at once."""
+        for watched in [key] if isinstance(key, bytes) else in_slots(list(self._by_key), key):
             for term in self._by_key.get(watched, ()):
                 if term.cared_for() and term.watch.change(index) and not term.watch.alarmed:
                     term.watch.alarmed = True

@@ -26,6 +26,7 @@ class Ballot:
         released_lock, released_lease: the lock that this ballot releases without waiting, and its lease. The driver
             reports the lock as lost if the release is refused.
         resent: a mask of the masters that were sent the full text of the script.
+        hops: how many times a node of a cluster has sent the ballot on.
         hurry_ns: when the masters that have not voted are suspected; 0 until a quorum has voted.
     """
 
@@ -37,6 +38,7 @@ class Ballot:
         "command",
         "decided",
         "failed",
+        "hops",
         "hurry_ns",
         "no",
         "quorum",
@@ -76,7 +78,7 @@ class Ballot:
         self.behind: Ballot | None = None
         self.released_lock: Any = None
         self.released_lease: Any = None
-        self.resent = 0
+        self.resent = self.hops = 0
         self.hurry_ns = 0
 
     def settled(self) -> bool:

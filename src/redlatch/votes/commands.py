@@ -48,6 +48,7 @@ def pack(*words: bytes | str | int) -> bytes:
 
 _PTTL = b"*2\r\n$4\r\nPTTL\r\n"
 _STRLEN = b"*2\r\n$6\r\nSTRLEN\r\n"
+_ASKING = b"*1\r\n$6\r\nASKING\r\n"
 _NOTE = b"*3\r\n$6\r\nCLIENT\r\n$7\r\nCACHING\r\n$3\r\nYES\r\n"
 
 
@@ -405,6 +406,20 @@ class Note(Command):
 
     def payload(self, dialect: int) -> bytes:
         return _NOTE
+
+
+class Asking(Command):
+    """Have a node of a cluster execute the next command although the key's slot is still on its way to it."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self._concern(b"", b"", 0)
+        self.yes = OK
+        self.yes_line = b"+OK\r\n"
+
+    def payload(self, dialect: int) -> bytes:
+        return _ASKING
 
 
 class Pulse(Command):

@@ -13,9 +13,14 @@ those of "a".
 
 from __future__ import annotations
 
+from binascii import crc_hqx
+
 from redlatch.errors import ConfigurationError
 
 MAX_BYTES = 512
+
+# The slots of a cluster.
+SLOTS = 1 << 14
 
 # By how much a derived key is longer than the name, at most, in bytes.
 MAX_SUFFIX = 64
@@ -38,9 +43,18 @@ def key_of(prefix: bytes, name: object) -> bytes:
     return key
 
 
-def _has_tag(key: bytes) -> bool:
+def _tag_in(key: bytes) -> bytes:
     opening = key.find(b"{")
-    return opening >= 0 and key.find(b"}", opening + 1) > opening + 1
+    return key[opening + 1 : max(0, key.find(b"}", opening + 1))] if opening >= 0 else b""
+
+
+def _has_tag(key: bytes) -> bool:
+    return len(_tag_in(key)) > 0
+
+
+def slot_of(key: bytes) -> int:
+    """Return the slot of a cluster that a key is in: the last bits of the CRC16 of its hash tag."""
+    return crc_hqx(_tag_in(key) or key, 0) & 0x3FFF
 
 
 def may_have_others(key: bytes) -> bool:

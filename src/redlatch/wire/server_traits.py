@@ -21,6 +21,9 @@ _ERROR_KINDS: dict[str, type[Exception]] = {
     "NOSCRIPT": redis_errors.NoScriptError,
 }
 
+# An IPv6 address has no brackets. An empty host is the one that was asked; "?" says that the node knows none.
+_REDIRECT = re.compile(r"(MOVED|ASK) (\d{1,5}) ([\w.:%-]{0,255}|\?):(\d{1,5})", re.ASCII)
+
 # Errors of servers for a script that calls a command without permission. Redis up to 7.0 does not name the command.
 _NOT_IN_SCRIPTS = "ACL failure in script", "executing the script can't run this command"
 
@@ -40,11 +43,29 @@ _WITH_COUNT = b"*%~>|"
 _OF_PAIRS = b"%|"
 
 
+class Redirected(redis_errors.ResponseError):
+    """A node of a cluster answers that another one has the slot of a key.
+
+    Attributes:
+        host, port: where the other node is; an empty host is that of the node which answers.
+        once: whether only this command must go there, because the slot is on its way (ASK).
+    """
+
+    def __init__(self, text: str, host: str, port: int, once: bool) -> None:
+        super().__init__(text)
+        self.host = host
+        self.port = port
+        self.once = once
+
+
 def reply_error(text: str, login: bool = False) -> Exception:
     """Turn an error reply into redis-py's exception.
 
     Its text is filtered, because a server may repeat what it was sent; `login` is True if that had credentials.
     """
+    found = None if login else _REDIRECT.fullmatch(text)
+    if found is not None:
+        return Redirected(text, found[3], int(found[4]), found[1] == "ASK")
     return _kind_of(text)(redacted_login(text) if login else redacted(text))
 
 
@@ -127,7 +148,9 @@ class Limits:
     (see `wire.engine.replies`); there the limits count for each batch of commands.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int = MAX_BYTES, most_elements: int = MAX_ELEMENTS) -> None:
+        self._most_bytes = most_bytes
+        self._most_elements = most_elements
         self._bytes = self._elements = 0
         # The number of bytes of the current string that have not come yet.
         self._skip = 0
@@ -140,8 +163,8 @@ class Limits:
     def check(self, data: bytes) -> None:
         """Raise MasterRefused if the stream is too long, or a header announces too many bytes or elements."""
         self._bytes += len(data)
-        if self._bytes > MAX_BYTES:
-            raise MasterRefused(f"the server sent more than {MAX_BYTES} bytes in answer to the handshake")
+        if self._bytes > self._most_bytes:
+            raise MasterRefused(f"the server sent more than {self._most_bytes} bytes in answer to the handshake")
         start = 0
         while start < len(data):
             if self._skip:
@@ -163,10 +186,12 @@ class Limits:
             return
         number = int(said) if len(said) <= MAX_DIGITS else 1 << 62
         if kind in _WITH_LENGTH:
-            if number > MAX_BYTES:
+            if number > self._most_bytes:
                 raise MasterRefused(f"the server announced a string of {number} bytes in answer to the handshake")
             self._skip = number + 2
             return
         self._elements += number * (2 if kind in _OF_PAIRS else 1)
-        if self._elements > MAX_ELEMENTS:
-            raise MasterRefused(f"the server announced more than {MAX_ELEMENTS} elements in answer to the handshake")
+        if self._elements > self._most_elements:
+            raise MasterRefused(
+                f"the server announced more than {self._most_elements} elements in answer to the handshake"
+            )

@@ -27,6 +27,7 @@ cdef class Ballot:
     cdef public object released_lock
     cdef public object released_lease
     cdef public object resent      # a bit mask of links, as an int of any size
+    cdef public int hops
     cdef public long long hurry_ns
 
     @cython.final

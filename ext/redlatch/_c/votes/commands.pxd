@@ -96,6 +96,11 @@ cdef class Watched(Command):
 
 
 @cython.final
+cdef class Asking(Command):
+    pass
+
+
+@cython.final
 cdef class Note(Command):
     pass
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...votes.ballot import Ballot
 from ...votes.commands import GONE, Command
+from ...votes.key import slot_of
 
 if TYPE_CHECKING:
     from ..quorum import Quorum
@@ -65,6 +66,10 @@ def new_watch(quorum: Quorum, command: Command, until_ns: int) -> Watch:
     return watch
 
 
+def in_slots(keys: list[bytes], slots: frozenset[int] | None) -> list[bytes]:
+    return keys if slots is None else [key for key in keys if slot_of(key) in slots]
+
+
 class Watches:
     """All watches of one client.
 
@@ -109,9 +114,9 @@ class Watches:
         self.polls = not fleet.quorum_pushes()
         return self.held is not None and self.held.connected([link.traits for link in fleet.links if link.up])
 
-    def changed(self, index: int, key: bytes | None) -> bool:
-        """Count a push of a master, of one key or of all; return whether a held lock may be lost."""
-        for watched in [key] if key is not None else list(self.by_key):
+    def changed(self, index: int, key: bytes | frozenset[int] | None) -> bool:
+        """Count a push of a master, of one key, of the keys of some slots or of all; return whether to attend."""
+        for watched in [key] if isinstance(key, bytes) else in_slots(list(self.by_key), key):
             for watch in list(self.by_key.get(watched, ())):
                 if watch.change(index):
                     self.called.append(watch)

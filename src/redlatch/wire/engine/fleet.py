@@ -17,6 +17,8 @@ Rules:
   * Under a guard, a vote that gives a key a ttl counts only if the master had stored this ttl before the first byte of
     the attempt left for any master. Until enough masters have stored it, the ballot is held (see `horizon`).
   * Attempts, releases and looks do not wait for a silent master (see `silence`).
+  * A cluster is one master with several links. Each command goes to the link of its slot (see `routes`), and on from
+    there if the node has lost the slot (see `redirects`).
   * After a quorum has extended a lock, its key is set again on each master that lacks it (see `quorum.repair`).
   * A release is never forgotten. A link owes a release if the connection broke before the reply came, or if the link
     was down when the release came. It sends the release first on its next connection; without one, the ttl ends the
@@ -34,6 +36,7 @@ from typing import Any
 from hiredis import Reader
 
 from redlatch.wire.engine.horizon import coverage, covers, refusal, stores, uncovered
+from redlatch.wire.engine.redirects import redirect, resume, route, send_elsewhere
 
 from ...votes.ballot import Ballot
 from ...votes.commands import (
@@ -45,6 +48,7 @@ from ...votes.commands import (
     SIGNED,
     TIME,
     TRACKED,
+    Asking,
     Command,
     Note,
     Pulse,
@@ -54,6 +58,7 @@ from ...votes.units import SECOND, UNBOUNDED, Clock
 from . import net
 from .link import Link
 from .replies import NOTHING, USUAL, begins_line, parse_line, read_push
+from .routes import Routes
 from .silence import Silence
 
 # Above MAX_PENDING outstanding replies, or MAX_UNSENT unsent bytes, a master must answer MAX_PENDING / LEAST_SHARE
@@ -91,7 +96,9 @@ class Fleet:
         decided: the ballots with a waiter that were decided since the driver last looked.
         lost: the refused releases without a waiter. Their locks may have been lost before.
         fallen: (link, its socket or None) of each link that broke since the driver last looked.
-        changed: (voter, key or None for all keys) of each change that a master pushed.
+        changed: (voter, key or None for all keys) of each change that a master pushed; (voter, slots) of the slots of a
+            cluster that went to another link, so that pushes may be lost.
+        routes: the routes of a cluster, which is then the only master; else None.
         torn: True while an operation is under way, or was left half done by an exception.
         staged: True if a reply made the fleet stage a command, so that the caller must flush.
         resent: True once a script was sent again in full.
@@ -129,8 +136,10 @@ class Fleet:
         self.most_unsent = MOST_UNSENT
         self.max_owed = MAX_OWED
         self.stall_ns = STALL_NS
+        self.routes: Routes | None = None
         self._lines = USUAL
         self._note = Note()
+        self._asking = Asking()
 
     # --- commands out ------------------------------------------------------------------------------
 
@@ -158,6 +167,9 @@ class Fleet:
         self.torn = False
 
     def _stage(self, ballot: Ballot, asked: int) -> None:
+        if self.routes is not None:
+            self.stage_routed(ballot)
+            return
         command = ballot.command
         dialect = -1
         payload = b""
@@ -173,9 +185,40 @@ class Fleet:
                 self.wires.stage(link.index, payload)
                 link.pending.append(ballot)
                 if self._full(link) and self._stalled(link):
-                    self._drop(link, TimeoutError("the master accepts commands but answers too few of them"))
+                    self.drop_link(link, TimeoutError("the master accepts commands but answers too few of them"))
             else:
-                self._park(link, ballot)
+                self.park(link, ballot)
+
+    def stage_routed(self, ballot: Ballot) -> None:
+        """Stage a command on the link that has the slot of its key."""
+        assert self.routes is not None
+        link = self.routes.link_of(ballot.command)
+        if link is None or (ballot.command.releases and (self.routes.asked or self.routes.delayed)):
+            send_elsewhere(self, link, ballot)
+        else:
+            self.send_routed(link, ballot)
+
+    def send_routed(self, link: Link, ballot: Ballot) -> None:
+        if link.up:
+            self.send_on(link, ballot)
+            if self._full(link) and self._stalled(link):
+                self.drop_link(link, TimeoutError("the master accepts commands but answers too few of them"))
+        else:
+            self.park(link, ballot)
+
+    def send_asking(self, link: Link, ballot: Ballot) -> None:
+        """Send a command for a slot that is on its way to this link.
+
+        ASKING and CLIENT CACHING both count for the next command only, so the key is not tracked.
+        """
+        self._stage_asking(link)
+        self.wires.stage(link.index, ballot.command.payload(link.dialect))
+        link.pending.append(ballot)
+        self.staged = True
+
+    def _stage_asking(self, link: Link) -> None:
+        self.wires.stage(link.index, self._asking.payload(link.dialect))
+        link.pending.append(self.ballot_of(self._asking))
 
     def _end_submit(self, ballot: Ballot) -> None:
         if self.silence.suspects and not ballot.decided and self.silence.lacks_only_suspects(ballot):
@@ -184,7 +227,7 @@ class Fleet:
         if ballot.behind is not None:
             self.submit(ballot.behind)
 
-    def _park(self, link: Link, ballot: Ballot) -> None:
+    def park(self, link: Link, ballot: Ballot) -> None:
         if self.guarded and ballot.command.ttl_ms:
             ballot = self._copy_uncovered(link, ballot)
         if link.dialling and len(link.parked) < self.max_pending:
@@ -201,7 +244,7 @@ class Fleet:
         self._begin()
         self.staged = False
         for index, error in self.wires.send():
-            self._drop(self.links[index], error)
+            self.drop_link(self.links[index], error)
         self.torn = False
         if self.stirs_held:
             self._resume_held()
@@ -214,7 +257,7 @@ class Fleet:
             self.wires.stage(link.index, self._note.payload(link.dialect))
             link.pending.append(self.ballot_of(self._note))
 
-    def _send_on(self, link: Link, ballot: Ballot) -> None:
+    def send_on(self, link: Link, ballot: Ballot) -> None:
         self._announce(link, ballot.command)
         self.wires.stage(link.index, ballot.command.payload(link.dialect))
         link.pending.append(ballot)
@@ -284,7 +327,7 @@ class Fleet:
         if not link.up:
             return
         if type(data) is not bytes:
-            self._drop(link, data)
+            self.drop_link(link, data)
             return
         came: bytes = link.tail + data if link.tail else data
         start, size = 0, len(came)
@@ -292,7 +335,7 @@ class Fleet:
             if link.head < len(link.pending):
                 ballot = link.pending[link.head]
                 command = ballot.command
-                resent = self.resent and ballot.resent
+                resent = self.resent and (ballot.resent or ballot.hops)
                 if not resent and self.wires.stands_at(came, start, command.yes_line):
                     start += len(command.yes_line)
                     # As `Link.advance`, without a call.
@@ -327,14 +370,14 @@ class Fleet:
     def _keep_tail(self, link: Link, tail: bytes) -> None:
         link.tail = tail
         if not begins_line(tail):
-            self._drop(link, link.unexpected(tail[:40], " without an end of line"))
+            self.drop_link(link, link.unexpected(tail[:40], " without an end of line"))
 
     def _push(self, link: Link, came: bytes, start: int) -> int:
         """Return where the push ends, or `start` if it is not complete or the link was dropped."""
         found = read_push(came, start)
         if found is None or (found[0] > start and link.pushes <= 0):
             what = ", an unknown push" if found is None else ", more pushes than expected"
-            self._drop(link, link.unexpected(came[start : start + 40], what))
+            self.drop_link(link, link.unexpected(came[start : start + 40], what))
             return start
         end, key = found
         if end > start:
@@ -343,7 +386,7 @@ class Fleet:
             if key is not None or self.changed[-1:] != [(link.voter, None)]:
                 self.changed.append((link.voter, key))
             if key is None and link.monitor is not None:
-                self._drop(link, link.monitor.flushed(self.clock.now()))
+                self.drop_link(link, link.monitor.flushed(self.clock.now()))
                 return start
         return end
 
@@ -351,14 +394,14 @@ class Fleet:
         try:
             return parse_line(link.reader, line)
         except Exception as error:
-            self._drop(link, error)
+            self.drop_link(link, error)
             return NOTHING
 
     def _count(self, link: Link, reply: Any) -> bool:
         if not link.up:
             return False
         if not link.owing():
-            self._drop(link, link.unexpected(reply, ", a reply to no command"))
+            self.drop_link(link, link.unexpected(reply, ", a reply to no command"))
             return False
         ballot = link.pending[link.head]
         command = ballot.command
@@ -375,7 +418,7 @@ class Fleet:
             self._tally(ballot)
         elif not self._count_other(link, ballot, reply):
             return False
-        if self.resent and ballot.resent:
+        if self.resent and (ballot.resent or ballot.hops):
             self._stir(link, ballot)
         return True
 
@@ -389,11 +432,11 @@ class Fleet:
             self._count_answer(link, ballot, reply)
             return True
         if not isinstance(reply, Exception):
-            self._drop(link, link.unexpected(reply))
+            self.drop_link(link, link.unexpected(reply))
             return False
         replaced = link.monitor is not None and str(reply).startswith(_REPLACED)
         if replaced or link.traits.ends(reply):
-            self._drop(link, reply)
+            self.drop_link(link, reply)
             return False
         link.advance()
         self._refused(link, ballot, reply)
@@ -406,7 +449,9 @@ class Fleet:
 
     def _count_answer(self, link: Link, ballot: Ballot, reply: Any) -> None:
         command = ballot.command
-        ballot.count_answer(link.voter, reply, link.traits.tracking)
+        # A key is not tracked behind ASKING.
+        asked = self.routes is not None and ballot in self.routes.asked
+        ballot.count_answer(link.voter, reply, link.traits.tracking and not asked)
         if command.meaning == SIGNED:
             if command.releases and reply > 0:
                 command.obeyed |= 1 << link.voter
@@ -419,6 +464,8 @@ class Fleet:
             self._repair(link, ballot)
 
     def _refused(self, link: Link, ballot: Ballot, error: Exception) -> None:
+        if self.routes is not None and redirect(self, link, ballot, error):
+            return
         bit = 1 << link.voter
         in_full = link.dialect == FULL_TEXT and link.cut + link.head > link.full_from
         if not (ballot.resent & bit or in_full) and link.traits.lacks(error):
@@ -435,28 +482,40 @@ class Fleet:
                 self.resent = True
                 self.staged = True
                 link.dialect = link.traits.downgrade(error, link.dialect)
-                if ballot.command.meaning:
+                if self.routes is not None and ballot in self.routes.asked:
+                    self._stage_asking(link)
+                elif ballot.command.meaning:
                     self._announce(link, ballot.command)
                 self.wires.stage(link.index, text)
                 link.pending.append(ballot)
                 if self.wires.unsent(link.index) > self.most_unsent:
-                    self._drop(link, TimeoutError("too many calls of scripts must be resent in full"))
+                    self.drop_link(link, TimeoutError("too many calls of scripts must be resent in full"))
                 return
         # Without the replies to pulses the guard could not see that the master forgot locks.
         if ballot.command.meaning == TIME:
             link.refused_ns = self.clock.now()
-            self._drop(link, error)
-        self._failed(link, ballot, error)
+            self.drop_link(link, error)
+        self.fail_vote(link.voter, ballot, error)
 
     def _stir(self, link: Link, ballot: Ballot) -> None:
-        """Report the change by a resent script: a server pushes no invalidation for changes by our own connection."""
-        if ballot.resent >> link.voter & 1 and link.up and ballot not in link.pending[link.head :]:
-            self.changed.append((link.voter, ballot.command.key))
+        """Report the change by a script or ballot that was sent again.
 
-    def _failed(self, link: Link, ballot: Ballot, cause: Any) -> None:
+        A server pushes no invalidation for changes by our own connection.
+        """
+        if not (ballot.hops or ballot.resent >> link.voter & 1) or not link.up or self._is_open(ballot):
+            return
+        self.changed.append((link.voter, ballot.command.key))
+        if self.routes is not None:
+            self.routes.asked.pop(ballot, None)
+
+    def _is_open(self, ballot: Ballot) -> bool:
+        delayed = self.routes is not None and ballot in [each for _, each in self.routes.delayed]
+        return delayed or any([link.waits_for(ballot) for link in self.links])
+
+    def fail_vote(self, voter: int, ballot: Ballot, cause: Any) -> None:
         if ballot.causes is None:
             ballot.causes = {}
-        ballot.causes[link.voter] = cause
+        ballot.causes[voter] = cause
         ballot.failed += 1
         self._tally(ballot)
 
@@ -504,7 +563,7 @@ class Fleet:
             ballot: Ballot = self.ballot_of(command)
             ballot.ask_only(link.voter, 0)
             ballot.behind = behind
-            self._send_on(link, ballot)
+            self.send_on(link, ballot)
             self.staged = True
 
     def record_silent(self, ballot: Ballot) -> None:
@@ -514,6 +573,8 @@ class Fleet:
             silent = [link.voter for link in self.links if not stores(link, ttl_ms)]
         else:
             silent = [link.voter for link in self.links if link.waits_for(ballot)]
+            if self.routes is not None:
+                silent = [0] if self._is_open(ballot) else []
         # A ballot that was held has left no command on a link, so a second call finds nothing.
         ballot.silent = tuple(silent) or ballot.silent
 
@@ -528,6 +589,8 @@ class Fleet:
                 self._tally(ballot)
             self.stirs_held = bool(self.held)
         self.silence.forget(now_ns)
+        if self.routes is not None and self.routes.delayed:
+            resume(self, now_ns)
 
     # --- pulses and horizons (see `horizon`) -------------------------------------------------------
 
@@ -544,7 +607,7 @@ class Fleet:
             if link.up and link.monitor is not None:
                 ballot = self.ballot_of(link.pulse)
                 ballot.until_ns = now_ns
-                self._send_on(link, ballot)
+                self.send_on(link, ballot)
 
     def _beat(self, link: Link, ballot: Ballot, server_us: int, horizon_ms: int) -> bool:
         now = self.clock.now()
@@ -554,7 +617,7 @@ class Fleet:
         if cause is None and horizon_ms < wanted_ms:
             cause = link.unexpected(horizon_ms, ", a horizon lower than the one that it was to store")
         if cause is not None:
-            self._drop(link, cause)
+            self.drop_link(link, cause)
             return False
         if link.raising is ballot:
             link.raising = None
@@ -587,7 +650,7 @@ class Fleet:
         link.pulse = Pulse(key, identity, ttl_ms)
         link.raising = ballot = self.ballot_of(link.pulse)
         ballot.until_ns = self.clock.now()
-        self._send_on(link, ballot)
+        self.send_on(link, ballot)
         self.staged = True
 
     def _survey(self) -> None:
@@ -631,7 +694,7 @@ class Fleet:
         if len(found.ready) + len(found.coming) >= self.quorum:
             return True
         for link in () if ballot.lone() else found.lost:
-            self._failed(link, ballot, uncovered(link, command))
+            self.fail_vote(link.voter, ballot, uncovered(link, command))
         return False
 
     def _covering(self, ballot: Ballot) -> int:
@@ -642,9 +705,9 @@ class Fleet:
                 if covers(link, command.ttl_ms, command.since_ns):
                     asked |= 1 << link.voter
                 elif link.up:
-                    self._send_on(link, self._copy_uncovered(link, ballot))
+                    self.send_on(link, self._copy_uncovered(link, ballot))
                 else:
-                    self._park(link, ballot)
+                    self.park(link, ballot)
         return asked
 
     def _copy_uncovered(self, link: Link, ballot: Ballot) -> Ballot:
@@ -652,7 +715,7 @@ class Fleet:
 
         The key still keeps others out there, and its vote may count when the lock is extended.
         """
-        self._failed(link, ballot, uncovered(link, ballot.command))
+        self.fail_vote(link.voter, ballot, uncovered(link, ballot.command))
         return self.ballot_of(ballot.command)
 
     def _resume_held(self) -> None:
@@ -673,6 +736,46 @@ class Fleet:
         for ballot in list(self.held):
             if ballot.command.token == release.token and ballot.command.key == release.key:
                 del self.held[ballot]
+
+    # --- the nodes of a cluster --------------------------------------------------------------------
+
+    def become_cluster(self, source: Any) -> None:
+        """Route commands to the nodes of a cluster, which is the only master (see `Routes`)."""
+        self.routes = Routes(source)
+        self.size = self.quorum = 1
+
+    def add_node(self, host: str, port: int, address: str) -> Link:
+        """Return the link of a new node. A link keeps its index for good, even if its node leaves."""
+        assert self.routes is not None
+        link = Link(len(self.links), address, 0)
+        self.wires.grow(link.index + 1)
+        self.links.append(link)
+        self.routes.links[host, port] = link
+        return link
+
+    def remove_node(self, host: str, port: int, cause: BaseException) -> None:
+        """Close the connection to a node that has no slot any more. What waits for it goes to other nodes."""
+        assert self.routes is not None
+        link = self.routes.links.pop((host, port))
+        self._begin()
+        self.drop_link(link, cause)
+        link.cause = cause
+        self._unpark(link)
+        self._end()
+
+    def route(self, ranges: list[tuple[int, int, int]], asked_ns: int) -> None:
+        """Take over a topology (see `redirects.route`)."""
+        self._begin()
+        route(self, ranges, asked_ns)
+        self._end()
+
+    def lose_route(self, cause: BaseException) -> None:
+        """Let commands fail whose slot has no node, because no topology can be read."""
+        assert self.routes is not None
+        self._begin()
+        self.routes.cause = cause
+        resume(self, UNBOUNDED)
+        self._end()
 
     # --- connections -------------------------------------------------------------------------------
 
@@ -702,7 +805,7 @@ class Fleet:
         link.owed = {}
         while link.parked:
             if link.parked[0] not in waited:
-                self._send_late(link, link.parked[0])
+                self.send_late(link, link.parked[0])
             link.parked.popleft()
         # Commands may have waited for the connection, not for a master that had stopped.
         link.full_at = -1
@@ -721,21 +824,21 @@ class Fleet:
         for owed in link.owed.values():
             command = owed.command
             if owed.released_lock is not None:
-                self._send_late(link, owed)
+                self.send_late(link, owed)
             elif command in parked:
                 waited.add(parked[command])
-                self._send_late(link, parked[command])
+                self.send_late(link, parked[command])
             else:
-                self._send_late(link, self.ballot_of(command))
+                self.send_late(link, self.ballot_of(command))
         return waited
 
-    def _send_late(self, link: Link, ballot: Ballot) -> None:
+    def send_late(self, link: Link, ballot: Ballot) -> None:
         """Send a ballot that has waited for the connection. A release records that: its caller may no longer wait."""
         if ballot.command.releases:
             bit = 1 << link.voter
             ballot.unsent = ballot.unsent & ~bit | ~ballot.command.tried & bit
             ballot.command.tried |= bit
-        self._send_on(link, ballot)
+        self.send_on(link, ballot)
 
     def fail(self, index: int, cause: BaseException) -> None:
         link = self.links[index]
@@ -749,7 +852,7 @@ class Fleet:
         """Switch to other masters. Commands under way fail, including those that were made before and come later."""
         self._begin()
         for link in self.links:
-            self._drop(link, cause)
+            self.drop_link(link, cause)
             link.cause = cause
             self._unpark(link)
         for ballot in list(self.held):
@@ -765,10 +868,10 @@ class Fleet:
 
     def drop(self, index: int, cause: BaseException) -> None:
         self._begin()
-        self._drop(self.links[index], cause)
+        self.drop_link(self.links[index], cause)
         self._end()
 
-    def _drop(self, link: Link, cause: BaseException) -> None:
+    def drop_link(self, link: Link, cause: BaseException) -> None:
         if not link.up:
             return
         link.cause = cause
@@ -781,8 +884,10 @@ class Fleet:
                 ballot.command.tried |= 1 << link.voter
                 link.owe(ballot, self.max_owed)
             if ballot.released_lock is None:
-                self._failed(link, ballot, cause)
+                self.fail_vote(link.voter, ballot, cause)
             link.advance()
+        if self.routes is not None:
+            self.routes.forget(link)
         self.fallen.append((link, self.wires.detach(link.index)))
         link.reader = None
         link.dialling = True
@@ -801,13 +906,16 @@ class Fleet:
         """Count a failed vote; keep a release if its master may hold the key."""
         command = ballot.command
         ballot.unsent |= 1 << link.voter
-        if command.releases and command.since_ns <= link.lost_ns:
+        # The slot of a cluster may have come from another link.
+        if command.releases and (command.since_ns <= link.lost_ns or self.routes is not None):
             link.owe(ballot, self.max_owed)
             if ballot.released_lock is not None:
                 return
-        self._failed(link, ballot, link.cause)
+        self.fail_vote(link.voter, ballot, link.cause)
 
     def quorum_pushes(self) -> bool:
+        if self.routes is not None:
+            return all([link.traits.tracking for link in self.links if link.up])
         return bool(sum([link.up and link.traits.tracking for link in self.links]) >= self.quorum)
 
     # --- interrupts, and the end of a client -------------------------------------------------------
@@ -829,7 +937,7 @@ class Fleet:
                 # A link with a socket that is not up was interrupted in `adopt`.
                 link.up = link.up or self.wires.fileno(link.index) >= 0
                 if link.up:
-                    self._drop(link, ConnectionAbortedError("interrupted during an operation; the link was closed"))
+                    self.drop_link(link, ConnectionAbortedError("interrupted during an operation; the link was closed"))
             self.wires.taken = False
             self._survey()
             self.torn = False
@@ -838,12 +946,14 @@ class Fleet:
         for link in self.links:
             if link.owing():
                 return True
-        return False
+        return self.routes is not None and len(self.routes.delayed) > 0
 
     def owing(self) -> int:
         """Count releases without a reply. The garbage collector may close the sockets before `await_answers` runs."""
         links = [link for link in self.links if self.wires.fileno(link.index) >= 0]
-        return sum([ballot.command.releases for link in links for ballot in link.pending[link.head :]])
+        delayed = [] if self.routes is None else [ballot for _, ballot in self.routes.delayed]
+        pending = [ballot for link in links for ballot in link.pending[link.head :]]
+        return sum([ballot.command.releases for ballot in pending + delayed])
 
     def await_answers(self, until_ns: int) -> None:
         """Wait until every release of a client that was not closed is answered.
@@ -859,8 +969,9 @@ class Fleet:
 
     def abandon(self) -> None:
         undone: dict[tuple[bytes, bytes], Command] = {}
-        for link in self.links:
-            for ballot in [*link.pending[link.head :], *link.parked]:
+        delayed = [] if self.routes is None else [ballot for _, ballot in self.routes.delayed]
+        for waiting in [delayed, *[[*link.pending[link.head :], *link.parked] for link in self.links]]:
+            for ballot in waiting:
                 # Without a caller it is a repair or a copy (`_copy_uncovered`), and the lock may be held. If not, the
                 # attempt is undone by its own ballot or its caller.
                 command = None if ballot.decided or not ballot.until_ns else ballot.command.undo()

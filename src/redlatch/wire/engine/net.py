@@ -63,6 +63,16 @@ class Wires:
         self.taken = False
         self.gil_patience_ns = self.busy_until_ns = 0
 
+    def grow(self, count: int) -> None:
+        """Make room for `count` sockets in all, between two other calls."""
+        for _ in range(len(self._fds), count):
+            self._tls.append(None)
+            self._full.append(False)
+            self._came.append(None)
+            self._unsent.append(bytearray())
+            # Last, because this list says how many there are.
+            self._fds.append(-1)
+
     def attach(self, index: int, sock: socket.socket) -> None:
         """Take over a connected, non-blocking socket. The caller must not use the object any more."""
         self._tls[index] = sock if isinstance(sock, ssl.SSLSocket) else None

@@ -65,6 +65,12 @@ class Silence:
         if ballot.hurry_ns <= now_ns:
             self._wait_for(ballot, now_ns, link.silent_ns)
 
+    def remind(self, reminder: Ballot, due_ns: int) -> None:
+        """Have `suspect` called at that time; `reminder` is a new ballot, which no link is sent."""
+        reminder.hurry_ns = due_ns
+        self.waiting.append(reminder)
+        self.due_ns = min(self.due_ns, due_ns)
+
     def _wait_for(self, ballot: Ballot, now_ns: int, silent_ns: int) -> None:
         ballot.hurry_ns = now_ns + max(SILENT_ROUNDS * self.round_ns, silent_ns)
         self.waiting.append(ballot)

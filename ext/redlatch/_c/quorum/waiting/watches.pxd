@@ -30,7 +30,7 @@ cdef class Watches:
     @cython.locals(watches=list)
     cpdef remove(self, bytes key, Watch watch)
     @cython.locals(watch=Watch)
-    cpdef bint changed(self, int index, bytes key) except -1
+    cpdef bint changed(self, int index, key) except -1
     @cython.locals(watch=Watch)
     cpdef notify(self, bytes key)
     cpdef bint connected(self, fleet) except -1

@@ -8,6 +8,7 @@ from redlatch._c.votes.units cimport Clock
 from redlatch._c.wire.engine.link cimport Link
 from redlatch._c.wire.engine.net cimport Wires
 from redlatch._c.wire.engine.replies cimport begins_line, parse_line, read_push
+from redlatch._c.wire.engine.routes cimport Routes
 from redlatch._c.wire.engine.silence cimport Silence
 
 
@@ -41,6 +42,8 @@ cdef class Fleet:
     cdef public long long stall_ns
     cdef dict _lines
     cdef Command _note
+    cdef Command _asking
+    cdef readonly Routes routes
 
     # for the drivers
     @cython.locals(command=Command)
@@ -49,7 +52,7 @@ cdef class Fleet:
     cdef _stage(self, Ballot ballot, int asked)
     cdef _end_submit(self, Ballot ballot)
     @cython.locals(command=Command)
-    cdef _park(self, Link link, Ballot ballot)
+    cpdef park(self, Link link, Ballot ballot)
     cpdef flush(self)
     @cython.locals(link=Link, ready=bint)
     cpdef pump(self, long long timeout_ns)
@@ -94,8 +97,8 @@ cdef class Fleet:
     @cython.locals(ballot=Ballot)
     cdef _withdraw_held(self, Command release)
     cdef _announce(self, Link link, Command command)
-    cdef _send_on(self, Link link, Ballot ballot)
-    cdef _send_late(self, Link link, Ballot ballot)
+    cpdef send_on(self, Link link, Ballot ballot)
+    cpdef send_late(self, Link link, Ballot ballot)
     cdef _take(self, Link link, data)
     @cython.locals(owing=Py_ssize_t)
     cdef bint _full(self, Link link) except -1
@@ -116,7 +119,7 @@ cdef class Fleet:
     cdef bint _count_other(self, Link link, Ballot ballot, reply) except -1
     cdef _refused(self, Link link, Ballot ballot, error)
     cdef _unpark(self, Link link)
-    cdef _failed(self, Link link, Ballot ballot, cause)
+    cpdef fail_vote(self, int voter, Ballot ballot, cause)
     cdef _fail_unsent(self, Link link, Ballot ballot)
     cdef _tally(self, Ballot ballot)
     cdef _decide(self, Ballot ballot)
@@ -129,4 +132,10 @@ cdef class Fleet:
     cdef _count_answer(self, Link link, Ballot ballot, reply)
     cdef _stir(self, Link link, Ballot ballot)
     @cython.locals(ballot=Ballot)
-    cdef _drop(self, Link link, cause)
+    cpdef drop_link(self, Link link, cause)
+    @cython.locals(link=Link)
+    cpdef stage_routed(self, Ballot ballot)
+    cpdef send_routed(self, Link link, Ballot ballot)
+    cpdef send_asking(self, Link link, Ballot ballot)
+    cdef _stage_asking(self, Link link)
+    cdef bint _is_open(self, Ballot ballot) except -1

@@ -54,6 +54,7 @@ cdef class Wires:
     cpdef bint stands_at(self, bytes data, Py_ssize_t start, bytes line) except -1
 
     # internal
+    cdef _make_room(self, int count)
     cdef Wire *_at(self, int index) except NULL
     cdef void _offer_all(self) noexcept nogil
     cdef int _poll(self, long long timeout_ns) noexcept nogil

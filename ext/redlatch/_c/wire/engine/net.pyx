@@ -14,8 +14,8 @@ import ssl
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcmp, memcpy, memmove
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcmp, memcpy, memmove, memset
 from posix.time cimport clock_gettime, timespec
 
 from redlatch._c.votes.units cimport Clock
@@ -90,27 +90,48 @@ cdef class Wires:
     def __cinit__(self, int count):
         self.wake_in = self.wake_out = -1
         self.count = 0
-        self.wires = <Wire *>calloc(count, sizeof(Wire))
-        self.polled = <pollfd *>calloc(count + 1, sizeof(pollfd))
-        if self.wires == NULL or self.polled == NULL:
+        self.wires = NULL
+        self.polled = NULL
+        self._make_room(count)
+
+    cdef _make_room(self, int count):
+        """Make room for `count` wires in all. If there is no memory, `count` is how many are complete."""
+        cdef int index
+        cdef Wire *wires = <Wire *>realloc(self.wires, (count + 1) * sizeof(Wire))
+        if wires == NULL:
             raise MemoryError
-        self.count = count
-        for index in range(count):
+        self.wires = wires
+        cdef pollfd *polled = <pollfd *>realloc(self.polled, (count + 1) * sizeof(pollfd))
+        if polled == NULL:
+            raise MemoryError
+        self.polled = polled
+        for index in range(self.count, count):
+            memset(&self.wires[index], 0, sizeof(Wire))
             self.wires[index].fd = -1
-            self.polled[index].fd = -1
+            self.wires[index].room = ROOM
             self.wires[index].came = <char *>malloc(ROOM)
             self.wires[index].unsent = <char *>malloc(ROOM)
-            self.wires[index].room = ROOM
+            memset(&self.polled[index], 0, sizeof(pollfd))
+            self.polled[index].fd = -1
+            # Counted first, so that `__dealloc__` frees what there is.
+            self.count = index + 1
             if self.wires[index].came == NULL or self.wires[index].unsent == NULL:
                 raise MemoryError
+        memset(&self.polled[count], 0, sizeof(pollfd))
+        self.polled[count].fd = self.wake_in
+        self.polled[count].events = POLLIN
+
+    def grow(self, int count):
+        if count > self.count:
+            self.tls += [None] * (count - self.count)
+            self._make_room(count)
 
     def __init__(self, count):
         self.tls = [None] * count
         self.wake_in, self.wake_out = os.pipe()
         os.set_blocking(self.wake_in, False)
         os.set_blocking(self.wake_out, False)
-        self.polled[count].fd = self.wake_in
-        self.polled[count].events = POLLIN
+        self.polled[self.count].fd = self.wake_in
 
     def __dealloc__(self):
         if self.wires != NULL:

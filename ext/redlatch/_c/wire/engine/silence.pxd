@@ -21,6 +21,7 @@ cdef class Silence:
     @cython.locals(now=cython.longlong, link=Link)
     cpdef bint spares(self, Ballot ballot) except -1
     cpdef watch(self, Ballot ballot, Link link, long long now_ns)
+    cpdef remind(self, Ballot reminder, long long due_ns)
     cdef _wait_for(self, Ballot ballot, long long now_ns, long long silent_ns)
     @cython.locals(ballot=Ballot, link=Link)
     cpdef list suspect(self, long long now_ns)

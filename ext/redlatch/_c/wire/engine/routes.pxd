@@ -1,0 +1,28 @@
+# Types for src/redlatch/wire/engine/routes.py.
+
+cimport cython
+
+from redlatch._c.votes.commands cimport Command
+from redlatch._c.votes.key cimport slot_of
+from redlatch._c.wire.engine.link cimport Link
+
+
+@cython.final
+cdef class Routes:
+    cdef public object source
+    cdef public list table
+    cdef public dict links
+    cdef public object cause
+    cdef public dict asked
+    cdef public list delayed
+    cdef public dict moved
+    cdef dict _left
+
+    @cython.locals(slot=int)
+    cpdef Link link_of(self, Command command)
+    @cython.locals(link=Link, end=cython.longlong)
+    cdef Link _former(self, int slot)
+    @cython.locals(link=Link)
+    cpdef leave(self, int slot)
+    cpdef move(self, int slot, Link link, long long now_ns)
+    cpdef forget(self, Link link)

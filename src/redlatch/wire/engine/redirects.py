@@ -1,0 +1,214 @@
+"""Redirects: a node of a cluster says that another one has the slot of a key, and the ballot goes there.
+
+No redirect is a vote. The ballot is sent again within the time of its caller:
+
+  * MOVED: the slot belongs to another node. Its entry in the table changes at once, and the topology is read again.
+  * ASK: the slot is on its way, and the key is not here any more. Only this command goes to the target, behind ASKING.
+  * TRYAGAIN: the keys of a script are on both sides. It is sent again after a pause.
+  * READONLY, LOADING: the node has lost its slots, or has just started. The topology is read again.
+
+A ballot that acquires is dropped once its caller has left, or the release that undoes it has been sent. That release
+takes the same way: to the link that may still execute the acquire, and on from there (`Routes.link_of`, `_asked_link`).
+It goes on even if nobody waits for it.
+
+These functions run only after a change of the topology, so they are not compiled.
+
+Source of the protocol: https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redlatch.votes.key import SLOTS, slot_of
+from redlatch.votes.units import MILLISECOND
+from redlatch.wire.server_traits import Redirected
+
+# Two nodes may name each other during an atomic migration. From the third redirect on, a ballot pauses; the pause
+# doubles.
+MOST_HOPS = 16
+FIRST_PAUSE_NS = 2 * MILLISECOND
+LONGEST_PAUSE_NS = 128 * MILLISECOND
+
+# A release goes on for longer: TRYAGAIN lasts until the slot has moved.
+MOST_HOPS_OF_RELEASES = 128
+
+_AGAIN = ("TRYAGAIN", "READONLY", "LOADING")
+_DOWN = "CLUSTERDOWN"
+
+
+def redirect(fleet: Any, link: Any, ballot: Any, error: Exception) -> bool:
+    """Send a ballot on after an error reply of a link; return False if the error is a failed vote."""
+    routes = fleet.routes
+    text = str(error)
+    if not (isinstance(error, Redirected) or text.startswith(_AGAIN)):
+        if text.startswith(_DOWN):
+            routes.source.refresh()
+        return False
+    most = MOST_HOPS_OF_RELEASES if ballot.command.releases else MOST_HOPS
+    if ballot.hops >= most or not _is_wanted(fleet, ballot) or link.has_undone(ballot.command):
+        return False
+    ballot.hops += 1
+    routes.asked.pop(ballot, None)
+    # A node that has not executed the script may lack it.
+    ballot.resent = 0
+    # From now on the engine looks for such ballots.
+    fleet.resent = True
+    if not isinstance(error, Redirected):
+        if not text.startswith("TRYAGAIN"):
+            routes.source.refresh()
+        delay(fleet, ballot, ballot.hops)
+    elif error.once:
+        _ask(fleet, link, ballot, error)
+    else:
+        _move(fleet, link, ballot, error)
+    return True
+
+
+def _is_wanted(fleet: Any, ballot: Any) -> bool:
+    if ballot.command.releases:
+        return True
+    return not ballot.decided and not 0 < ballot.until_ns <= fleet.clock.now()
+
+
+def _target(fleet: Any, link: Any, error: Redirected) -> Any:
+    known = fleet.routes.links
+    host = error.host or next((host for (host, _), one in known.items() if one is link), "")
+    return known.get((host, error.port))
+
+
+def _ask(fleet: Any, link: Any, ballot: Any, error: Redirected) -> None:
+    target = _target(fleet, link, error)
+    if target is None or not target.up:
+        fleet.routes.source.refresh()
+        delay(fleet, ballot, ballot.hops)
+    elif ballot.hops > 2:
+        delay(fleet, ballot, ballot.hops - 2)
+    else:
+        fleet.routes.asked[ballot] = target
+        fleet.send_asking(target, ballot)
+
+
+def _move(fleet: Any, link: Any, ballot: Any, error: Redirected) -> None:
+    routes, slot = fleet.routes, slot_of(ballot.command.key)
+    target = _target(fleet, link, error)
+    routes.source.refresh((error.host, error.port) if error.host else None)
+    if target is link:
+        # The connection leads to what the node was before.
+        fleet.drop_link(link, ConnectionAbortedError(f"{link.address} names itself for a slot; it has changed"))
+    elif target is not None and routes.table[slot] in (link, None):
+        # Otherwise a newer redirect or topology has changed the slot meanwhile.
+        routes.move(slot, target, fleet.clock.now())
+        fleet.changed.append((link.voter, frozenset([slot])))
+    owner = routes.table[slot]
+    if target is None or owner is None or ballot.hops > 2:
+        delay(fleet, ballot, max(1, ballot.hops - 2))
+    else:
+        # Not by `link_of`: the link that has just answered may be the former one.
+        fleet.send_routed(owner, ballot)
+        fleet.staged = True
+
+
+def delay(fleet: Any, ballot: Any, times: int) -> None:
+    """Send a ballot after a pause, which doubles each time, or as soon as there is a new topology."""
+    pause_ns = min(FIRST_PAUSE_NS << min(times - 1, 10), LONGEST_PAUSE_NS)
+    due_ns = fleet.clock.now() + pause_ns
+    fleet.routes.delayed.append((due_ns, ballot))
+    fleet.silence.remind(fleet.ballot_of(ballot.command), due_ns)
+
+
+def send_elsewhere(fleet: Any, link: Any, ballot: Any) -> None:
+    """Send a ballot whose slot has no link, or a release that must follow an acquire behind ASKING."""
+    routes = fleet.routes
+    if ballot.command.releases:
+        _withdraw(fleet, ballot.command)
+        target = _asked_link(routes, ballot.command)
+        if target is not None:
+            routes.asked[ballot] = target
+            fleet.send_asking(target, ballot)
+            return
+    if link is not None:
+        fleet.send_routed(link, ballot)
+    elif routes.cause is not None:
+        fleet.fail_vote(0, ballot, routes.cause)
+    else:
+        routes.source.refresh()
+        delay(fleet, ballot, ballot.hops + 1)
+
+
+def _asked_link(routes: Any, release: Any) -> Any:
+    for ballot, link in routes.asked.items():
+        if ballot.command.token == release.token and ballot.command.key == release.key and link.up:
+            return link
+    return None
+
+
+def _withdraw(fleet: Any, release: Any) -> None:
+    """Forget the delayed ballots that a release undoes."""
+    for item in list(fleet.routes.delayed):
+        command = item[1].command
+        if not command.releases and command.token == release.token and command.key == release.key:
+            fleet.routes.delayed.remove(item)
+
+
+def resume(fleet: Any, now_ns: int) -> None:
+    """Send the delayed ballots that are due."""
+    routes = fleet.routes
+    for item in list(routes.delayed):
+        due_ns, ballot = item
+        if due_ns <= now_ns:
+            if _is_wanted(fleet, ballot):
+                fleet.stage_routed(ballot)
+                fleet.staged = True
+            elif not ballot.decided:
+                fleet.fail_vote(0, ballot, TimeoutError("the slot of the key has found no node in time"))
+            # Last: after an interrupt it is sent twice rather than never.
+            routes.delayed.remove(item)
+
+
+def route(fleet: Any, ranges: list[tuple[int, int, int]], asked_ns: int) -> None:
+    """Replace the table by a topology: (first slot, last slot, index of the link) of each range.
+
+    Args:
+        asked_ns: when the topology was asked for. A slot that MOVED has changed since then stays as it is.
+    """
+    routes = fleet.routes
+    table: list[Any] = [None] * SLOTS
+    for first, last, index in ranges:
+        table[first : last + 1] = [fleet.links[index]] * (last + 1 - first)
+    for slot, moved_ns in list(routes.moved.items()):
+        if moved_ns > asked_ns:
+            table[slot] = routes.table[slot]
+        else:
+            del routes.moved[slot]
+    lost = [slot for slot, link in enumerate(routes.table) if link is not None and link is not table[slot]]
+    for slot in lost:
+        routes.leave(slot)
+    routes.table, routes.cause = table, None
+    if lost:
+        fleet.changed.append((0, frozenset(lost)))
+    for link in fleet.links:
+        _hand_over(fleet, link)
+    resume(fleet, max([due_ns for due_ns, _ in routes.delayed], default=0))
+
+
+def _hand_over(fleet: Any, link: Any) -> None:
+    """Give what waits for a connection to the links that have the slots now."""
+    table = fleet.routes.table
+    for ballot in list(link.parked):
+        owner = table[slot_of(ballot.command.key)]
+        if owner is not link and owner is not None:
+            fleet.send_late(owner, ballot) if owner.up else fleet.park(owner, ballot)
+            link.parked.remove(ballot)
+    for which, ballot in list(link.owed.items()):
+        owner = table[slot_of(ballot.command.key)]
+        if owner is link or owner is None:
+            continue
+        if not owner.up:
+            owner.owe(ballot, fleet.max_owed)
+        elif ballot.released_lock is not None:
+            fleet.send_late(owner, ballot)
+        else:
+            fleet.send_late(owner, fleet.ballot_of(ballot.command))
+        del link.owed[which]
+    fleet.staged = True
