@@ -20,7 +20,7 @@ from support.faces import PATIENCE, ask, await_true
 
 from redlatch import AsyncClient, Client, ConfigurationError, impl
 from redlatch.compat import aioredlock, clients, pottery, redis_lock, redis_py, redlock
-from redlatch.masters.server import NO_CLUSTER
+from redlatch.masters.server import WHOLE_CLUSTER
 from redlatch.testing import Sentinels, embedded, sentinels
 
 
@@ -208,7 +208,7 @@ def test_a_client_of_a_cluster_is_refused_with_what_to_use(implementation: impl.
         for use in uses:
             with pytest.raises((ConfigurationError, Warning)) as caught:
                 use()
-            assert f"a RedisCluster is no master: {NO_CLUSTER}" in str(caught.value)
+            assert f"a RedisCluster is no master: {WHOLE_CLUSTER}" in str(caught.value)
 
 
 def test_an_asyncio_client_of_a_cluster_is_refused_with_what_to_use(

@@ -11,7 +11,7 @@ import redis.asyncio.cluster
 
 from redlatch.errors import ConfigurationError
 from redlatch.masters.listed import masters_of, refuse_namesakes
-from redlatch.masters.server import NO_CLUSTER
+from redlatch.masters.server import WHOLE_CLUSTER
 
 
 def names(*urls: str) -> list[str]:
@@ -83,4 +83,4 @@ def test_a_client_of_a_cluster_is_refused_with_what_to_use(kind: Any, several: b
     cluster = Cluster() if kind is Cluster else kind(host="127.0.0.1")
     with pytest.raises(ConfigurationError) as caught:
         masters_of([cluster] if several else cluster)
-    assert str(caught.value) == f"masters[0]: a {kind.__name__} is no master: {NO_CLUSTER}"
+    assert str(caught.value) == f"masters[0]: a {kind.__name__} is no master: {WHOLE_CLUSTER}"

@@ -676,6 +676,7 @@ class Driver(BaseDriver):
             if self._loop is not None:
                 self._loop.call_soon(self._arrive)
             raise
+        self._handle_events()
         self._flush()
         if self._connections.is_quorate():
             self._quorate.set()

@@ -20,6 +20,7 @@ from ..masters.server import address_of
 from ..votes.units import SECOND, Clock
 from ..wire.dial.connect import Connection, longer
 from ..wire.dial.switches import Switch, SwitchListener
+from ..wire.dial.topology import Topology
 
 # Seconds for one connect and for one handshake.
 DIAL_TIMEOUT = 2.0
@@ -28,7 +29,7 @@ DIAL_TIMEOUT = 2.0
 GRACE = 0.25
 
 Outcome = Connection | Exception
-Arrival = Outcome | Switch | None
+Arrival = Outcome | Switch | Topology | None
 Deliver = Callable[[int, Arrival], None]
 MakeDialler = Callable[[list[Master], float, Deliver, Deliver, bool], Any]
 MakeGuard = Callable[[Callable[[int, int], None]], Admissions]
@@ -88,11 +89,12 @@ class Switches:
     """
 
     def __init__(self, masters: list[Master], deliver: Deliver) -> None:
-        self._groups = [master.group for master in masters]
+        # The nodes of a cluster come later.
+        self._masters = masters
         self._adopted: dict[int, Found | None] = {}
         self._listeners = {
             index: SwitchListener(group, _for_master(index, deliver))
-            for index, group in enumerate(self._groups)
+            for index, group in enumerate([master.group for master in masters])
             if group is not None
         }
 
@@ -107,7 +109,7 @@ class Switches:
 
     def cause_to_leave(self, index: int, connection: Connection | None = None) -> Exception | None:
         """Return why a connection, by default the adopted one, must be closed; or None."""
-        group = self._groups[index]
+        group = self._masters[index].group
         found = self._adopted.get(index) if connection is None else connection.found
         successor = None if group is None or found is None else group.successor(found)
         if found is None or successor is None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from redlatch.drivers.arrivals import MakeDialler, MakeGuard, weakly
+from redlatch.drivers.cluster import ClusterConnections
 from redlatch.drivers.connections import Connections
 from redlatch.drivers.handover import MovingConnections
 from redlatch.drivers.lifetime import HeldLocks
 from redlatch.drivers.status import ClientStatus
 from redlatch.guard.handover import Successor
+from redlatch.masters.cluster import Cluster
 from redlatch.masters.master import Master
 from redlatch.quorum.upkeep_schedule import UpkeepSchedule
 
@@ -34,7 +36,10 @@ class BaseDriver:
         self.queues = quorum.queues
         deliver = weakly(self)
         self._lifecycle = lifecycle = Lifecycle()
-        if successor is None:
+        self._connections: Connections
+        if isinstance(masters[0], Cluster):
+            self._connections = ClusterConnections(masters[0], quorum, Fleet, deliver, tracking, dialler, lifecycle)
+        elif successor is None:
             self._connections = Connections(
                 masters,
                 quorum.majority,

@@ -18,6 +18,7 @@ from ..votes.redaction import shown
 from ..votes.units import SECOND, Clock
 from ..wire.dial.connect import LONGEST_PAUSE, Connection, Dialler
 from ..wire.dial.switches import Switch
+from ..wire.dial.topology import Topology
 from .arrivals import DIAL_TIMEOUT, Arrival, Backoff, Deliver, MakeDialler, MakeFleet, MakeGuard, Outcome, Switches
 from .lifecycle import Lifecycle
 from .lifetime import Resources, disown_at_fork
@@ -123,12 +124,16 @@ class Connections(Resources):
         for error in self._misconfigured.values():
             raise type(error)(*error.args)  # a new one: the kept one would keep the frames of all its callers
 
-    def health(self, held: Iterable[Hold] = ()) -> Health:
-        refused, now_ns = "", self._clock.now()
+    def refusal(self) -> str:
+        """Return why no call can succeed, or ""."""
         try:
             self.check()
         except LockError as error:
-            refused = str(error)
+            return str(error)
+        return ""
+
+    def health(self, held: Iterable[Hold] = ()) -> Health:
+        refused, now_ns = self.refusal(), self._clock.now()
         links = None if self.fleet is None else self.fleet.links
         guarded = None if self._guard is None else self._guard.masters
         unused = self.lifecycle.closing or self.lifecycle.forked
@@ -167,7 +172,7 @@ class Connections(Resources):
                 self.start()
             elif isinstance(outcome, Switch):
                 self._switch(index, outcome)
-            else:
+            elif not isinstance(outcome, Topology):
                 self._take(index, outcome)
         except Exception as error:
             if outcome is None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import redis.exceptions as redis_errors
 
 from ..errors import ConfigurationError, QuorumUnavailable
-from ..masters.server import NO_CLUSTER
+from ..masters.server import WHOLE_CLUSTER
 from ..votes.units import quorum_of
 from .lock import Driver
 
@@ -20,9 +20,9 @@ _LASTING: tuple[tuple[type[BaseException], str, str], ...] = (
     (redis_errors.AuthenticationError, "", "give the right user and password in the URL"),
     (redis_errors.NoPermissionError, "", "grant the right; docs/operations.md, Access rights, lists all"),
     (redis_errors.ResponseError, "ERR DB index is out of range", "choose a database that the server has"),
-    (redis_errors.ResponseError, "ERR SELECT is not allowed in cluster mode", NO_CLUSTER),
-    (redis_errors.ResponseError, "CLUSTERDOWN", NO_CLUSTER),
-    (redis_errors.ResponseError, "MOVED", NO_CLUSTER),
+    (redis_errors.ResponseError, "ERR SELECT is not allowed in cluster mode", WHOLE_CLUSTER),
+    (redis_errors.ResponseError, "CLUSTERDOWN", WHOLE_CLUSTER),
+    (redis_errors.ResponseError, "MOVED", WHOLE_CLUSTER),
     (ssl.SSLCertVerificationError, "", "give ssl_ca_certs, or a host name that is in the certificate"),
     (ssl.SSLError, "[SSL: WRONG_VERSION_NUMBER]", "the port has no TLS: use redis:// instead of rediss://"),
     (ssl.SSLError, "[SSL] record layer failure", "the port has no TLS: use redis:// instead of rediss://"),

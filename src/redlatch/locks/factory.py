@@ -133,7 +133,7 @@ class BaseClient:
 
     def _admissions_of(self, masters: list[Master], guard: Guard | None) -> _MakeGuard | None:
         quorum = self._quorum
-        if guard is None:
+        if guard is None or masters[0].is_cluster:
             return None
         names = tuple(master.name for master in masters)
         key, ttl_ms = self._prefix + MARKER, self._ttl_ms

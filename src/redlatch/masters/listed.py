@@ -14,7 +14,7 @@ import redis.sentinel
 from redlatch.errors import ConfigurationError
 from redlatch.masters.clients import master_of_client
 from redlatch.masters.master import Master
-from redlatch.masters.server import NO_CLUSTER
+from redlatch.masters.server import WHOLE_CLUSTER
 from redlatch.masters.urls import master_of_url
 
 VARIABLE = "REDLATCH_MASTERS"
@@ -106,7 +106,7 @@ def refuse_namesakes(old: list[Master], new: list[Master], where: str) -> None:
 
 def check_cluster(item: object, where: str) -> None:
     if isinstance(item, _CLUSTERS):
-        raise ConfigurationError(f"{where}: a {type(item).__name__} is no master: {NO_CLUSTER}")
+        raise ConfigurationError(f"{where}: a {type(item).__name__} is no master: {WHOLE_CLUSTER}")
 
 
 def _master_of(item: object, where: str) -> Master:

@@ -76,6 +76,7 @@ class Master(Server):
     """One master, perhaps of a group of Sentinel. Its `address` is for messages, and never has credentials."""
 
     by_db = False
+    is_cluster = in_cluster = False
 
     def __init__(self, kind: type, options: dict[str, Any], group: Group | None = None, where: str = "masters") -> None:
         super().__init__(kind, options, where)

@@ -18,9 +18,9 @@ import redis.connection as redis_connection
 from redlatch.errors import ConfigurationError, MasterRefused
 from redlatch.masters import settings
 
-NO_CLUSTER = (
-    "redlatch does not serve clusters: a node has only some of the names. Give servers that are no part of a cluster "
-    "(cluster-enabled no), such as redis://10.0.0.1; for locks on a cluster use the Lock of redis-py"
+WHOLE_CLUSTER = (
+    "a node has only some of the names. Give the whole cluster as one master: write redis+cluster:// and some of its "
+    "nodes, such as redis+cluster://10.0.0.1,10.0.0.2"
 )
 
 _HOST = re.compile(r"[\w.-]+|[0-9a-fA-F:.]+(?:%[\w.-]+)?")

@@ -5,9 +5,11 @@
     redis://[user:password@]host[:port][/db][?option=value]
     unix://[user:password@]/path[?db=number]
     redis+sentinel://[user:password@]host[:port],host[:port],.../group[/db][?option=value]
+    redis+cluster://[user:password@]host[:port],host[:port],...[?option=value]
 
 The user and the password are those of the masters. The sentinels get `sentinel_username` and `sentinel_password`, or
-none. All other options are for both, and `rediss+sentinel://` uses TLS for both.
+none. All other options are for both, and `rediss+sentinel://` uses TLS for both. The hosts of a cluster are some of its
+nodes.
 """
 
 from __future__ import annotations
@@ -20,14 +22,16 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import redis.connection as redis_connection
 
 from redlatch.errors import ConfigurationError
-from redlatch.masters.master import Group, Master
-from redlatch.masters.server import NO_CLUSTER, Server, check_host, kind_opens_files
+from redlatch.masters.cluster import Cluster
+from redlatch.masters.master import Address, Group, Master
+from redlatch.masters.server import Server, check_host, kind_opens_files
 from redlatch.masters.settings import from_url, known_to_redis_py, wrong_value
 
 SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix")
 OF_SENTINELS = {f"{scheme}+sentinel": scheme for scheme in SCHEMES[:4]}
+OF_CLUSTERS = {f"{scheme}+cluster": scheme for scheme in SCHEMES[:4]}
 
-SENTINEL_PORT = 26379
+PORT, SENTINEL_PORT = 6379, 26379
 
 _OF_THE_MASTER = ("username", "password", "db", "credential_provider")
 
@@ -35,8 +39,10 @@ _INVALID = re.compile(r"Invalid value for ['`](\w+)['`]")
 
 _ENCODED = "special characters in a password must be percent-encoded: '/' as %2F, '?' as %3F, '#' as %23 and '@' as %40"
 _SUCH_AS = "such as redis+sentinel://s1,s2,s3/mymaster"
+_SUCH_A_CLUSTER = "such as redis+cluster://10.0.0.1:7000,10.0.0.2:7000"
 
 _SENTINELS = f"for sentinels write redis+sentinel://, or rediss+sentinel:// with TLS, {_SUCH_AS}"
+_CLUSTER = f"for a cluster write redis+cluster://, or rediss+cluster:// with TLS, {_SUCH_A_CLUSTER}"
 _TLS = "for TLS write rediss://, such as rediss://10.0.0.1:6379"
 _SOCKET = "for a socket write unix://, such as unix:///run/redis.sock"
 _DATABASE = "for locks in a database use redlatch.sql.Client"
@@ -44,7 +50,7 @@ _NO_STORE = "locks are kept on servers of Redis or Valkey; write redis:// and th
 _INSTEAD = {
     **dict.fromkeys(("sentinel", "sentinels", "redis-sentinel", "redissentinel", "rediss-sentinel"), _SENTINELS),
     **dict.fromkeys(("sentinel+redis", "redis+sentinels", "valkey-sentinel", "unix+sentinel"), _SENTINELS),
-    **dict.fromkeys(("redis+cluster", "redis-cluster", "rediscluster", "valkey+cluster", "cluster"), NO_CLUSTER),
+    **dict.fromkeys(("redis-cluster", "rediscluster", "rediss-cluster", "redis+clusters", "cluster"), _CLUSTER),
     **dict.fromkeys(("redis+ssl", "redis+tls", "redis-ssl", "redis-tls", "ssl", "tls"), _TLS),
     **dict.fromkeys(("redis+socket", "redis+unix", "redis-socket", "socket", "file"), _SOCKET),
     **dict.fromkeys(("postgresql", "postgres", "mysql", "mariadb", "sqlite"), _DATABASE),
@@ -58,8 +64,10 @@ def master_of_url(url: str, where: str) -> Master:
     """Return the master that a URL names. No error repeats a part of the URL that may be a password."""
     scheme, colon, rest = url.partition("://")
     kind_of_url = scheme.lower()
-    if not colon or kind_of_url not in (*SCHEMES, *OF_SENTINELS):
+    if not colon or kind_of_url not in (*SCHEMES, *OF_SENTINELS, *OF_CLUSTERS):
         raise _unknown(scheme, bool(colon), where)
+    if kind_of_url in OF_CLUSTERS:
+        return _of_cluster(OF_CLUSTERS[kind_of_url], rest, where)
     if kind_of_url in OF_SENTINELS:
         return _behind_sentinels(OF_SENTINELS[kind_of_url], rest, where)
     _check_place(kind_of_url, rest, where)
@@ -116,7 +124,7 @@ def _is_port(text: str) -> bool:
 
 
 def _unknown(scheme: str, has_scheme: bool, where: str) -> ConfigurationError:
-    known = ", ".join(f"{name}://" for name in (*SCHEMES, "redis+sentinel"))
+    known = ", ".join(f"{name}://" for name in (*SCHEMES, "redis+sentinel", "redis+cluster"))
     wanted = f"one of {known} is needed, such as redis://localhost:6379"
     if not (scheme or has_scheme):
         return ConfigurationError(f"{where}: an empty URL; there may be a comma too many: {wanted}")
@@ -164,16 +172,42 @@ def _behind_sentinels(scheme: str, rest: str, where: str) -> Master:
     del options["host"]
     own = {option: options.pop(f"sentinel_{option}", None) for option in ("username", "password")}
     shared = {option: value for option, value in options.items() if option not in _OF_THE_MASTER} | own
-    sentinels = [Server(kind, shared | _place_of(host, where), where) for host in hosts.split(",")]
+    sentinels = [Server(kind, shared | _sentinel_at(host, where), where) for host in hosts.split(",")]
     return Master(kind, options, Group(unquote(name), sentinels, where=where), where)
 
 
-def _place_of(text: str, where: str) -> dict[str, object]:
+def _sentinel_at(text: str, where: str) -> dict[str, object]:
+    place = _place_of(text)
+    if place is None:
+        raise ConfigurationError(f"{where}: a host of the sentinels is malformed; host[:port] is needed, {_SUCH_AS}")
+    return {"host": place[0], "port": place[1] or SENTINEL_PORT}
+
+
+def _of_cluster(scheme: str, rest: str, where: str) -> Master:
+    place, _, query = rest.partition("?")
+    authority, _, path = place.partition("/")
+    credentials, at, hosts = authority.rpartition("@")
+    if "#" in rest or "@" in path or "@" in query:
+        raise ConfigurationError(f"{where}: {_ENCODED}")
+    if path.strip("/") not in ("", "0"):
+        raise ConfigurationError(f"{where}: a cluster has no other database than 0; leave out what follows the hosts")
+    kind, options = _parsed(scheme, f"{credentials}{at}cluster/?{query}", where)
+    seeds: list[Address] = []
+    for text in hosts.split(","):
+        seed = _place_of(text)
+        if seed is None:
+            raise ConfigurationError(
+                f"{where}: a host of the cluster is malformed; host[:port] is needed, {_SUCH_A_CLUSTER}"
+            )
+        check_host(seed[0], where)
+        seeds.append((seed[0], seed[1] or PORT))
+    return Cluster(kind, options, seeds, where)
+
+
+def _place_of(text: str) -> tuple[str, int | None] | None:
     try:
         found = urlsplit(f"redis://{text}")
         host, port = found.hostname, found.port
     except ValueError:
-        host = port = None
-    if not host or port == 0:
-        raise ConfigurationError(f"{where}: a host of the sentinels is malformed; host[:port] is needed, {_SUCH_AS}")
-    return {"host": host, "port": port or SENTINEL_PORT}
+        return None
+    return None if not host or port == 0 else (host, port)

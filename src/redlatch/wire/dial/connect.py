@@ -19,7 +19,7 @@ from redis.sentinel import MasterNotFoundError
 
 from ...errors import MasterRefused
 from ...masters.master import Found, Master
-from ...masters.server import NO_CLUSTER, address_of
+from ...masters.server import WHOLE_CLUSTER, address_of
 from ...votes.commands import FULL_TEXT, Note, pack
 from ...votes.units import SECOND
 from ..bridge.bridge import open_bridge
@@ -111,6 +111,9 @@ def dial(
 
 
 def _wrong_role(master: Master, role: str, found: Found | None) -> Exception:
+    if master.in_cluster:
+        # The topology is read again.
+        return MasterNotFoundError(f"{master.address} is a {role} of its cluster now")
     if found is None:
         return MasterRefused(f"{master.address} is a {role}, not a master; give its master instead")
     # Not a MasterRefused, which would refuse the client's list of masters: the sentinels name another one soon.
@@ -208,8 +211,8 @@ def _info_of(replies: list[Any], master: Master, tracked: bool) -> tuple[dict[st
             field, _, value = line.partition(":")
             info[field] = value
     # A node of a cluster has no other database than 0, and an error of SELECT would say only that.
-    if info.get("cluster_enabled") == "1":
-        raise MasterRefused(f"{master.address} is a node of a cluster; {NO_CLUSTER}")
+    if info.get("cluster_enabled") == "1" and not master.in_cluster:
+        raise MasterRefused(f"{master.address} is a node of a cluster; {WHOLE_CLUSTER}")
     _raise_error(selected)
     return info, pushes
 
@@ -246,6 +249,7 @@ class Dialler:
         # Not the generator that the application shares, which it may have seeded.
         self._random = random.Random()
         self._closed = False
+        self._forgotten: set[int] = set()
         # For each dialling thread; releasing the lock wakes it.
         self._pauses: deque[tuple[int, _thread.LockType]] = deque()
         self._process = os.getpid()
@@ -267,6 +271,11 @@ class Dialler:
             for _, pause in list(self._pauses):
                 _release(pause)
 
+    def forget(self, index: int) -> None:
+        """Have the thread that dials a master end after its current try."""
+        self._forgotten.add(index)
+        self.hurry(index)
+
     def hurry(self, index: int) -> None:
         """End the pause before the next try with a master, because there is news of it."""
         for dialled, pause in list(self._pauses):
@@ -283,7 +292,7 @@ class Dialler:
         try:
             while not done:
                 hurried = not self._closed and pause.acquire(timeout=seconds * self._random.uniform(0.5, 1.0))
-                done = self._closed or self._try(index, extension)
+                done = self._closed or index in self._forgotten or self._try(index, extension)
                 extension = extension and extension.repeated()
                 seconds = longer(0.0 if hurried else seconds)
                 if now_ns() < soon_ns:

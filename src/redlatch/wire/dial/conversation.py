@@ -25,13 +25,13 @@ def seconds() -> float:
 class Conversation:
     """Sends commands and reads one reply for each, within `timeout` seconds. The caller closes the socket."""
 
-    def __init__(self, sock: socket.socket, timeout: float) -> None:
+    def __init__(self, sock: socket.socket, timeout: float, limits: Limits | None = None) -> None:
         self.sock = sock
         self.until = seconds() + timeout
         # So many of the next replies answer commands with credentials.
         self.logins = [0]
         self.reader = Reader(notEnoughData=_NOTHING, replyError=partial(_error_reply, self.logins))
-        self.limits = Limits()
+        self.limits = limits or Limits()
         self.sent_ns = 0
 
     def ask(self, commands: list[bytes], logins: int = 0) -> list[Any]:
