@@ -26,7 +26,7 @@ Fleet = Callable[..., embedded.Masters]
         (redis_errors.AuthenticationError("WRONGPASS ..."), "password"),
         (redis_errors.NoPermissionError("NOPERM ..."), "right"),
         (redis_errors.ResponseError("ERR DB index is out of range"), "database"),
-        (redis_errors.ResponseError("CLUSTERDOWN Hash slot not served"), "no part of a cluster"),
+        (redis_errors.ResponseError("CLUSTERDOWN Hash slot not served"), "write redis+cluster://"),
         (ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"), "redis://"),
         (MasterRefused("it was left for others"), ""),
         (redis_errors.ResponseError("LOADING ..."), ""),

@@ -199,7 +199,7 @@ MUTANTS = (
         "what came while a connection was broken is forgotten",
         "16, D1",
         ENGINE,
-        "        if command.releases and command.since_ns <= link.lost_ns:\n",
+        "        if command.releases and (command.since_ns <= link.lost_ns or self.routes is not None):\n",
         "        if False:\n",
     ),
     Mutant(

@@ -10,6 +10,7 @@ import redis.exceptions as redis_errors
 from ..errors import MasterRefused
 from ..votes.commands import BY_SHA, DELEX, DELIFEQ, FULL_TEXT
 from ..votes.redaction import redacted, redacted_login, shown
+from .engine.redirects import Redirected
 
 _ERROR_KINDS: dict[str, type[Exception]] = {
     "NOAUTH": redis_errors.AuthenticationError,
@@ -41,21 +42,6 @@ MAX_DIGITS = 18
 _WITH_LENGTH = b"$=!"
 _WITH_COUNT = b"*%~>|"
 _OF_PAIRS = b"%|"
-
-
-class Redirected(redis_errors.ResponseError):
-    """A node of a cluster answers that another one has the slot of a key.
-
-    Attributes:
-        host, port: where the other node is; an empty host is that of the node which answers.
-        once: whether only this command must go there, because the slot is on its way (ASK).
-    """
-
-    def __init__(self, text: str, host: str, port: int, once: bool) -> None:
-        super().__init__(text)
-        self.host = host
-        self.port = port
-        self.once = once
 
 
 def reply_error(text: str, login: bool = False) -> Exception:

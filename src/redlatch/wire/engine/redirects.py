@@ -20,9 +20,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from redis.exceptions import ResponseError
+
 from redlatch.votes.key import SLOTS, slot_of
 from redlatch.votes.units import MILLISECOND
-from redlatch.wire.server_traits import Redirected
 
 # Two nodes may name each other during an atomic migration. From the third redirect on, a ballot pauses; the pause
 # doubles.
@@ -35,6 +36,21 @@ MOST_HOPS_OF_RELEASES = 128
 
 _AGAIN = ("TRYAGAIN", "READONLY", "LOADING")
 _DOWN = "CLUSTERDOWN"
+
+
+class Redirected(ResponseError):
+    """A node answers that another one has the slot of a key.
+
+    Attributes:
+        host, port: where the other node is; an empty host is that of the node which answers.
+        once: whether only this command must go there (ASK).
+    """
+
+    def __init__(self, text: str, host: str, port: int, once: bool) -> None:
+        super().__init__(text)
+        self.host = host
+        self.port = port
+        self.once = once
 
 
 def redirect(fleet: Any, link: Any, ballot: Any, error: Exception) -> bool:
