@@ -605,7 +605,7 @@ return 1""",
         EXTEND,
         "    ballot = quorum.ballot(Extension(quorum, hold, ttl_ms, started), until)\n",
         "    command = Extension(quorum, hold, ttl_ms, started)\n"
-        "    if quorum.doubts.cover(lease.asked_ns):\n"
+        "    if quorum.doubts.cover(lease.asked_ns, hold.key):\n"
         "        command = hold.kind.owned(hold.key, lease)\n"
         "        command.since_ns, command.ttl_ms = started, ttl_ms\n"
         "    ballot = quorum.ballot(command, until)\n",
@@ -615,7 +615,7 @@ return 1""",
         "a lease in doubt counts",
         "R2",
         "locks/lock.py",
-        "        if hold.state != HELD or quorum.doubts.cover(hold.lease.asked_ns) or",
+        "        if hold.state != HELD or doubted or",
         "        if hold.state != HELD or",
         theme="alone",
     ),

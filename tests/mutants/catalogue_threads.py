@@ -82,8 +82,8 @@ THREADS = (
         "an unawaited release whose connection breaks reports no loss",
         "row 60",
         ENGINE,
-        "            if ballot.released_lock is None:\n                self._failed(link, ballot, cause)\n",
-        "            self._failed(link, ballot, cause)\n",
+        "            if ballot.released_lock is None:\n                self.fail_vote(link.voter, ballot, cause)\n",
+        "            self.fail_vote(link.voter, ballot, cause)\n",
         threads="losing",
     ),
     _bug(

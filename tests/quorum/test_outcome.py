@@ -168,7 +168,7 @@ def test_a_master_that_had_forgotten_before_the_lease_was_asked_for_has_kept_it(
     play: Play, since: int, kept: bool
 ) -> None:
     play.quorum.doubts.note_other(since, 1)
-    assert play.quorum.doubts.kept(1, BEGINNING) is kept and play.quorum.doubts.kept(0, BEGINNING)
+    assert play.quorum.doubts.kept(1, BEGINNING, b"x") is kept and play.quorum.doubts.kept(0, BEGINNING, b"x")
 
 
 def test_row_60_a_release_without_a_verdict_notes_where_a_copy_may_have_been_obeyed(

@@ -14,7 +14,6 @@ import redis.exceptions as redis_errors
 from hiredis import HiredisError
 
 from ..errors import MasterQuarantined
-from ..guard.admission import Admissions
 from ..masters.master import Found, Master
 from ..masters.server import address_of
 from ..votes.units import SECOND, Clock
@@ -32,7 +31,8 @@ Outcome = Connection | Exception
 Arrival = Outcome | Switch | Topology | None
 Deliver = Callable[[int, Arrival], None]
 MakeDialler = Callable[[list[Master], float, Deliver, Deliver, bool], Any]
-MakeGuard = Callable[[Callable[[int, int], None]], Admissions]
+# The `Admissions` of servers, or the `ShardAdmissions` of a cluster.
+MakeGuard = Callable[[Callable[[int, int], None]], Any]
 MakeFleet = Callable[[list[str], int, Clock, bool, int], Any]
 
 

@@ -38,7 +38,9 @@ class BaseDriver:
         self._lifecycle = lifecycle = Lifecycle()
         self._connections: Connections
         if isinstance(masters[0], Cluster):
-            self._connections = ClusterConnections(masters[0], quorum, Fleet, deliver, tracking, dialler, lifecycle)
+            self._connections = ClusterConnections(
+                masters[0], quorum, Fleet, deliver, tracking, dialler, guard, lifecycle
+            )
         elif successor is None:
             self._connections = Connections(
                 masters,

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..health import Health
 from ..masters.cluster import Cluster
 from ..masters.master import Address, Master
+from ..quorum.policy import Doubts
 from ..quorum.quorum import Quorum
 from ..votes.redaction import shown
-from ..wire.dial.connect import Connection
 from ..wire.dial.topology import TOPOLOGY, Topology, TopologyReader
-from .arrivals import Arrival, Deliver, MakeDialler, MakeFleet, Outcome, reject
+from .arrivals import Arrival, Deliver, MakeDialler, MakeFleet, MakeGuard, Outcome, reject
 from .connections import Connections
 from .lifecycle import Lifecycle
 from .master_log import MOST_SHOWN
@@ -26,8 +27,29 @@ if TYPE_CHECKING:
 logger = logging.getLogger("redlatch")
 
 
+class ShardDoubts:
+    """The doubts of a client about the nodes of a cluster: each is about the slots that the node has then."""
+
+    def __init__(self, doubts: Doubts, slots_of: Callable[[int], Collection[int]]) -> None:
+        self._doubts = doubts
+        self._slots_of = slots_of
+        self.clear = doubts.clear
+
+    @property
+    def until_ns(self) -> int:
+        return self._doubts.until_ns
+
+    def add(self, until_ns: int, index: int) -> None:
+        self._doubts.add(until_ns, index, self._slots_of(index))
+
+    def note_other(self, until_ns: int, index: int) -> None:
+        self._doubts.note_other(until_ns, index, self._slots_of(index))
+
+
 class ClusterConnections(Connections):
     """The connections to the primaries of one cluster. An index is the place of a node, which it keeps for good."""
+
+    _guard: Any
 
     def __init__(
         self,
@@ -37,22 +59,28 @@ class ClusterConnections(Connections):
         deliver: Deliver,
         tracking: bool,
         dialler: MakeDialler,
+        guard: MakeGuard | None,
         lifecycle: Lifecycle | None = None,
     ) -> None:
         nodes: list[Master] = []
-        super().__init__(nodes, 1, quorum.clock, make_fleet, deliver, tracking, dialler, None, quorum.doubts, lifecycle)
+        self._slots: dict[int, set[int]] = {}
+        doubts: Any = ShardDoubts(quorum.doubts, partial(_slots_of, self._slots))
+        super().__init__(nodes, 1, quorum.clock, make_fleet, deliver, tracking, dialler, guard, doubts, lifecycle)
         self.untried = {TOPOLOGY}
         self._cluster = cluster
         self._reader = TopologyReader(cluster, deliver)
         self._indexes: dict[Address, int] = {}
+        self._replicas: dict[Address, frozenset[Address]] = {}
         self._started = False
         # Why no topology could be read last.
         self._unread: Exception | None = None
 
     def make_fleet(self) -> Any:
-        fleet = super().make_fleet()
-        fleet.become_cluster(self._reader)
-        return fleet
+        # Not guarded: a node that has forgotten stays in use, so no vote needs its horizon (see `guard.shards`).
+        self.fleet = self._make_fleet([], 1, self._clock, False, 0)
+        self.fleet.become_cluster(self._reader)
+        self._own()
+        return self.fleet
 
     def all_dialled(self) -> bool:
         return self._started
@@ -67,32 +95,73 @@ class ClusterConnections(Connections):
                 reject(outcome)
                 return False
             return super().arrive(index, outcome)
+        doubted_ns = self._doubts.until_ns
         if isinstance(outcome, Topology):
             self._take_topology(outcome)
             self._unread = None
         elif isinstance(outcome, Exception):
             self._note_unread(outcome)
         self.untried.discard(TOPOLOGY)
-        return False
+        return self._doubts.until_ns != doubted_ns
+
+    # --- topologies --------------------------------------------------------------------------------
 
     def _take_topology(self, topology: Topology) -> None:
-        for address in topology.nodes:
-            if address not in self._indexes:
-                self._add(address)
+        slots: dict[Address, set[int]] = {address: set() for address in topology.nodes}
+        for first, last, place in topology.ranges:
+            slots[topology.nodes[place]].update(range(first, last + 1))
+        replicas = dict(zip(topology.nodes, topology.members, strict=True))
+        # First: votes that became void must not count for callers that are woken by what follows.
+        self._doubt_promoted(slots, replicas)
+        new = [address for address in topology.nodes if address not in self._indexes]
+        for address in new:
+            self._add(address, slots[address])
+        for address, owned in slots.items():
+            self._slots[self._indexes[address]] = owned
+            self._move_marker(self._indexes[address], owned)
+        self._replicas = replicas
         self.fleet.route(
             [(first, last, self._indexes[topology.nodes[place]]) for first, last, place in topology.ranges],
             topology.asked_ns,
         )
+        for address in new:
+            self._dial(self._indexes[address])
         for address in set(self._indexes).difference(topology.nodes):
             self._remove(address)
 
-    def _add(self, address: Address) -> None:
+    def _doubt_promoted(self, slots: dict[Address, set[int]], replicas: dict[Address, frozenset[Address]]) -> None:
+        """Put the leases of slots in doubt that a promoted replica has now: it may lack its primary's last writes.
+
+        A slot that has moved to another shard has taken its keys along.
+        """
+        for former, index in self._indexes.items():
+            link = self.fleet.links[index]
+            gone = former not in slots and all([former not in group for group in replicas.values()])
+            for address, owned in slots.items():
+                lost = owned & self._slots[index] if address != former else set()
+                promoted = address in self._replicas.get(former, ()) or former in replicas[address]
+                if lost and (promoted or (gone and not link.up)):
+                    until_ns = self._clock.now() if link.up else link.lost_ns
+                    self._doubts.add(until_ns + 1, index)
+                    logger.warning(
+                        "node %s of the cluster was promoted in place of %s; it may have lost locks",
+                        self._cluster.node(address).address,
+                        self._masters[index].address,
+                    )
+
+    def _add(self, address: Address, slots: set[int]) -> None:
         node = self._cluster.node(address)
         link = self.fleet.add_node(*address, node.address)
         self._masters.append(node)
+        self._slots[link.index] = slots
+        if self._guard is not None:
+            self._guard.add(node.name, slots)
         self._indexes[address] = link.index
         self.untried.add(link.index)
-        self._dial(link.index)
+
+    def _move_marker(self, index: int, slots: set[int]) -> None:
+        if self._guard is not None and self._guard.has_moved(index, slots):
+            self.fleet.mark_elsewhere(index)
 
     def _remove(self, address: Address) -> None:
         index = self._indexes.pop(address)
@@ -100,6 +169,7 @@ class ClusterConnections(Connections):
         self._dialler.forget(index)
         self.lifecycle.undialled.pop(index, None)
         self.untried.discard(index)
+        self._forget_refusal(index)
         self.fleet.remove_node(*address, ConnectionAbortedError("the node has no slot of the cluster any more"))
 
     def _note_unread(self, cause: Exception) -> None:
@@ -108,15 +178,13 @@ class ClusterConnections(Connections):
         self._unread = cause
         self.fleet.lose_route(cause)
 
+    # --- connections -------------------------------------------------------------------------------
+
     def _place(self, index: int, outcome: Outcome) -> None:
-        if isinstance(outcome, Connection):
-            super()._place(index, outcome)
-            return
-        # Another node may have its slots soon.
-        self._reader.refresh()
-        self._log.report_unusable(index, outcome, self._connected(), len(self.untried) > 1)
-        if not self.fleet.links[index].up:
-            self.fleet.fail(index, outcome)
+        if isinstance(outcome, Exception):
+            # Another node may have its slots soon.
+            self._reader.refresh()
+        super()._place(index, outcome)
 
     def redial(self, link: Link) -> bool:
         if link.index not in self._indexes.values():
@@ -129,19 +197,25 @@ class ClusterConnections(Connections):
 
     def health(self, held: Iterable[Hold] = ()) -> Health:
         refused, unused, now_ns = self.refusal(), self.lifecycle.closing or self.lifecycle.forked, self._clock.now()
-        masters, links = self._present()
-        return health_of_all(masters, links, None, max(1, len(masters)), refused, unused, held, now_ns)
+        masters, links, guarded = self._present()
+        return health_of_all(masters, links, guarded, max(1, len(masters)), refused, unused, held, now_ns)
 
     def causes(self) -> dict[str, BaseException]:
-        masters, links = self._present()
+        masters, links, guarded = self._present()
         if not masters:
             return {self._cluster.name: self._unread or ConnectionError("its topology is being read")}
-        return causes_of(masters, links, False)
+        return causes_of(masters, links, guarded is not None)
 
-    def _present(self) -> tuple[list[Master], list[Any]]:
+    def _present(self) -> tuple[list[Master], list[Any], list[Any] | None]:
         indexes = sorted(self._indexes.values())
-        return [self._masters[index] for index in indexes], [self.fleet.links[index] for index in indexes]
+        guarded = None if self._guard is None else [self._guard.monitor(index) for index in indexes]
+        return [self._masters[index] for index in indexes], [self.fleet.links[index] for index in indexes], guarded
 
     def _hang_up(self) -> None:
         super()._hang_up()
         self._reader.close()
+
+
+def _slots_of(slots: dict[int, set[int]], index: int) -> Collection[int]:
+    # Not a method, because the doubts would refer to the connections.
+    return slots.get(index, ())

@@ -74,8 +74,11 @@ class Connections(Resources):
     def make_fleet(self) -> Any:
         guarded, addresses = self._guard is not None, [master.address for master in self._masters]
         self.fleet = self._make_fleet(addresses, self.quorum, self._clock, guarded, self.room)
-        disown_at_fork(self)
+        self._own()
         return self.fleet
+
+    def _own(self) -> None:
+        disown_at_fork(self)
 
     def start(self) -> None:
         """Dial; only the thread that takes arrivals calls this.
@@ -302,6 +305,9 @@ class Connections(Resources):
         self.fleet.adopt(index, connection.sock, traits, traits.dialect, monitor)
         self._switches.adopt(index, connection)
         self._log.report_back(index, self._connected())
+        self._forget_refusal(index)
+
+    def _forget_refusal(self, index: int) -> None:
         if self._misconfigured.pop(index, None) is not None:
             self.lifecycle.usable = not (self.lifecycle.closing or self.lifecycle.forked or self._misconfigured)
 

@@ -98,6 +98,10 @@ class Offset:
         self._low, self._high, self.at_ns, self._server_us = low, high, came_ns, server_us
         return jump
 
+    def server_us(self, now_ns: int) -> int:
+        """Return the least that the master's clock shows now, in microseconds since 1970."""
+        return (now_ns + self._low) // 1000
+
     def stands_still(self, sent_ns: int, server_us: int) -> bool:
         """Return True if this reading equals the last one, though time has passed."""
         passed_ns, gone_ns = sent_ns - self.at_ns, (server_us - self._server_us) * 1000

@@ -126,6 +126,11 @@ class GuardedMaster:
     def flushed(self, now_ns: int) -> MasterQuarantined:
         return MasterQuarantined("it was flushed", doubted_ns=now_ns)
 
+    def marking_elsewhere(self, now_ns: int) -> tuple[bytes, bytes, int, int]:
+        """Return the key, the text, the life in ms and the time of a marker whose slot has left its node."""
+        assert self.marker is not None
+        return self.key, self.marker.text(), KEPT_MS, self.offset.server_us(now_ns)
+
     # --- handshakes ------------------------------------------------------------------------------------------
 
     def handshake(self) -> GuardHandshake:

@@ -19,6 +19,7 @@ from ..guard.admission import Admissions
 from ..guard.handover import Successor, names_of
 from ..guard.marker import MARKER
 from ..guard.settings import Guard
+from ..guard.shards import ShardAdmissions
 from ..health import Health
 from ..loss import OnLost, on_lost_of
 from ..masters.listed import masters_from_env, masters_of, refuse_namesakes
@@ -53,7 +54,7 @@ else:
 
 _CUT = Struct("32s" * 100)
 
-_MakeGuard = Callable[[Callable[[int, int], None]], Admissions]
+_MakeGuard = Callable[[Callable[[int, int], None]], Any]
 
 
 class BaseClient:
@@ -133,8 +134,10 @@ class BaseClient:
 
     def _admissions_of(self, masters: list[Master], guard: Guard | None) -> _MakeGuard | None:
         quorum = self._quorum
-        if guard is None or masters[0].is_cluster:
+        if guard is None:
             return None
+        if masters[0].is_cluster:
+            return partial(ShardAdmissions, guard, self._prefix, partial(self._shard_guard, guard))
         names = tuple(master.name for master in masters)
         key, ttl_ms = self._prefix + MARKER, self._ttl_ms
         fences = quorum.fences
@@ -148,6 +151,23 @@ class BaseClient:
             fences.now,
             quorum.random,
             fences.mark,
+            owner=self._marks_as,
+        )
+
+    def _shard_guard(
+        self, guard: Guard, name: str, key: bytes, clock_set_back: Callable[[int, int], None]
+    ) -> Admissions:
+        quorum, fences = self._quorum, self._quorum.fences
+        return Admissions(
+            (name,),
+            guard,
+            key,
+            self._ttl_ms,
+            quorum.drift_factor,
+            fences.now,
+            quorum.random,
+            fences.mark,
+            clock_set_back,
             owner=self._marks_as,
         )
 

@@ -158,7 +158,8 @@ class BaseLock(Core):
         """
         hold = self._hold
         quorum = self._shared.quorum
-        if hold.state != HELD or quorum.doubts.cover(hold.lease.asked_ns) or self._shared.driver.status.forked:
+        doubted = quorum.doubts.cover(hold.lease.asked_ns, hold.key)
+        if hold.state != HELD or doubted or self._shared.driver.status.forked:
             return 0.0
         return max(0, hold.deadline_ns - quorum.clock.now()) / SECOND
 

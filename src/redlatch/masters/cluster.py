@@ -14,6 +14,7 @@ class Node(Master):
     """One node of a cluster, with all options of the seeds."""
 
     in_cluster = True
+    listed_as = "node"
 
 
 class Cluster(Master):

@@ -115,7 +115,8 @@ class Attempt:
         now = quorum.clock.now()
         self.now_ns = now
         if not granted(quorum, hold, won, self._deadline_ns, now):
-            self._doubted = self._doubted + 1 if won and quorum.doubts.cover(hold.lease.since_ns) else 0
+            doubted = won and quorum.doubts.cover(hold.lease.since_ns, hold.key)
+            self._doubted = self._doubted + 1 if doubted else 0
             return False
         if self.quorum.queues.outages:
             self.quorum.queues.end_outage(hold.key)

@@ -117,7 +117,7 @@ class CallQueue:
             now = quorum.clock.now()
             self._wake_own(ballots, count)
             # Too late, waiters could have missed the call; and a master may have forgotten it already.
-            if now - started <= self.limit_ns and not quorum.doubts.cover(started):
+            if now - started <= self.limit_ns and not quorum.doubts.cover(started, ballots[0].command.key):
                 missing -= sum([ballot.yes >= ballot.quorum for ballot in ballots])
             if not missing:
                 return
@@ -179,7 +179,7 @@ class Waiter:
             ballot = self._question(queue.keep_ms // ALIVE_SHARE, True)
             yield ballot
             started: int = ballot.command.since_ns
-            if ballot.yes >= ballot.quorum and not quorum.doubts.cover(started):
+            if ballot.yes >= ballot.quorum and not quorum.doubts.cover(started, ballot.command.key):
                 self._confirmed_ns = started
                 return
             # Some masters may have accepted the old ticket.

@@ -74,7 +74,7 @@ def extend(quorum: Quorum, hold: Hold, ttl_ms: int, token: bytes | None = None) 
         if hold.extending is ballot:
             hold.extending = None
     # One of the votes may be from a master that has forgotten the lock since.
-    if quorum.doubts.cover(started) and not overtaken and hold.lease.token is token:
+    if quorum.doubts.cover(started, hold.key) and not overtaken and hold.lease.token is token:
         left_ms: int = (ttl_ms * MILLISECOND - (quorum.clock.now() - started)) // MILLISECOND
         yield from extend(quorum, hold, left_ms, token)
 

@@ -157,7 +157,9 @@ class Counts:
         while True:
             ballot = self._ballot(script, numbers)
             yield ballot
-            if ballot.yes >= ballot.quorum and not self._quorum.doubts.cover(ballot.command.since_ns):
+            if ballot.yes >= ballot.quorum and not self._quorum.doubts.cover(
+                ballot.command.since_ns, ballot.command.key
+            ):
                 return ballot
 
     def _ballot(self, script: Script, numbers: list[int]) -> Ballot:

@@ -30,7 +30,7 @@ def granted(quorum: Quorum, hold: Hold, won: bool, deadline_ns: int, now_ns: int
     Args:
         now_ns: the clock, read after the last vote that counts for `won`. A vote that comes later must not count.
     """
-    if not won or now_ns >= deadline_ns or quorum.doubts.cover(hold.lease.since_ns):
+    if not won or now_ns >= deadline_ns or quorum.doubts.cover(hold.lease.since_ns, hold.key):
         return False
     return not quorum.queues.deleted(hold)
 
@@ -113,7 +113,8 @@ def refusers(doubts: Doubts, ballot: Ballot, lease: Lease, now_ns: int) -> int:
     the lease is over, such a master says "no" because the key has expired. A master that said "yes" to an earlier copy
     had the key: after a fail-over, a new connection begins with a copy for which no caller waits.
     """
-    kept = sum([1 << index for index in range(ballot.size) if doubts.kept(index, lease.asked_ns)])
+    key = ballot.command.key
+    kept = sum([1 << index for index in range(ballot.size) if doubts.kept(index, lease.asked_ns, key)])
     refused = ballot.refusers & ~ballot.command.obeyed
     return refused & ~(kept if now_ns >= lease.deadline_ns else ballot.command.tried & kept)
 
@@ -154,7 +155,7 @@ def _known_loss(hold: Hold) -> Loss | None:
 
 def why_invalid(quorum: Quorum, hold: Hold, upkeep: Any) -> Loss:
     why = why_lost(quorum, hold, True, upkeep, quorum.clock.now())
-    if _known_loss(hold) is not None or quorum.released_ns or not quorum.doubts.cover(hold.lease.asked_ns):
+    if _known_loss(hold) is not None or quorum.released_ns or not quorum.doubts.cover(hold.lease.asked_ns, hold.key):
         return why
     return IN_DOUBT
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from zlib import crc32
 
 from redlatch.errors import ConfigurationError, QuorumUnavailable
 
+from ..votes.key import slot_of
 from ..votes.units import SECOND, UNBOUNDED
 
 
@@ -175,20 +176,27 @@ class Fences:
 class Doubts:
     """The times before which votes may be void, because a master lost its keys or its clock jumped.
 
+    A cluster is one master, but each of its nodes forgets for itself: there a doubt is about the slots that the node
+    had (see `drivers.cluster`), and in this class "master" stands for a node.
+
     Attributes:
         until_ns: leases that were asked for before this time are in doubt.
     """
 
-    __slots__ = ("_by_master", "_others", "until_ns")
+    __slots__ = ("_by_master", "_others", "_slots", "until_ns")
 
     def __init__(self) -> None:
         self.until_ns = 0
+        # The slots that the doubts about a node have ever been about; None before any was recorded.
+        self._slots: dict[int, set[int]] | None = None
         # For each master: its last doubt, and the largest one before.
         self._by_master: dict[int, tuple[int, int]] = {}
         self._others: dict[int, int] = {}
 
-    def add(self, until_ns: int, master: int = -1) -> None:
+    def add(self, until_ns: int, master: int = -1, slots: Collection[int] | None = None) -> None:
         """Record that a master's votes before this time may be void; -1 stands for all masters."""
+        if slots is not None:
+            self._limit(master, slots)
         self._by_master[master] = until_ns, max(self._by_master.get(master, (0, 0)))
         self.until_ns = max(self.until_ns, until_ns)
 
@@ -197,21 +205,41 @@ class Doubts:
         self._by_master[master] = 0, self._by_master.get(master, (0, 0))[1]
         self.until_ns = max([max(doubts) for doubts in self._by_master.values()])
 
-    def note_other(self, until_ns: int, master: int) -> None:
+    def note_other(self, until_ns: int, master: int, slots: Collection[int] | None = None) -> None:
         """Record that a master may not remember releases before this time."""
+        if slots is not None:
+            self._limit(master, slots)
         self._others[master] = until_ns
 
-    def kept(self, master: int, asked_ns: int) -> bool:
+    def _limit(self, master: int, slots: Collection[int]) -> None:
+        if self._slots is None:
+            self._slots = {}
+        self._slots.setdefault(master, set()).update(slots)
+
+    def kept(self, master: int, asked_ns: int, key: bytes) -> bool:
         """Return whether a master has the memory of this time, as far as is known."""
+        if self._slots is not None:
+            return all([self._kept(node, asked_ns) for node in self._nodes_of(key)])
+        return self._kept(master, asked_ns)
+
+    def _kept(self, master: int, asked_ns: int) -> bool:
         return asked_ns >= self._others.get(master, 0) and not self.of(master, asked_ns)
+
+    def _nodes_of(self, key: bytes) -> list[int]:
+        slot = slot_of(key)
+        return [-1, *[node for node, slots in (self._slots or {}).items() if slot in slots]]
 
     def of(self, master: int, asked_ns: int) -> bool:
         """Return whether a master's vote for a lease that was asked for then may be void."""
         return asked_ns < max(self._by_master.get(master, (0, 0)))
 
-    def cover(self, asked_ns: int) -> bool:
-        """Return whether a lease that was asked for then may have lost a vote since."""
-        return asked_ns < self.until_ns
+    def cover(self, asked_ns: int, key: bytes = b"") -> bool:
+        """Return whether a lease that was asked for then may have lost a vote since; without a key, any lease."""
+        if asked_ns >= self.until_ns:
+            return False
+        if self._slots is None or not key:
+            return True
+        return any([self.of(node, asked_ns) for node in self._nodes_of(key)])
 
 
 class Outage:

@@ -60,7 +60,11 @@ class Extension(Command):
         hold.lacking = self._began_ns, (lacking if began_ns == self._began_ns else 0) | 1 << index
         # The kind may belong to a later attempt by now. So the command is made before the check.
         command = Repair(hold.kind.repairing(hold.key, lease, left_ms))
-        if self._quorum.doubts.cover(self._began_ns) or hold.lost_ns >= self._began_ns or self._repairs == MOST:
+        if (
+            self._quorum.doubts.cover(self._began_ns, hold.key)
+            or hold.lost_ns >= self._began_ns
+            or self._repairs == MOST
+        ):
             return None
         self._repairs += 1
         lease = hold.lease

@@ -198,7 +198,7 @@ class UpkeepSchedule:
         """Put a term into the heap; verify its lease at once if it has just come into doubt."""
         if not term.live():
             return
-        doubted = self._quorum.doubts.cover(term.hold.lease.asked_ns)
+        doubted = self._quorum.doubts.cover(term.hold.lease.asked_ns, term.hold.key)
         fresh_doubt = doubted and not term.doubted
         term.doubted = doubted
         term.plan(now_ns if fresh_doubt else renew_ns)

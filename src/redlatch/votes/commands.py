@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from redlatch.votes.family_scripts import FAIR_LOOK, RINGS_MS
-from redlatch.votes.scripts import ACQUIRE_FENCED, CONFIRM, EXTEND, HOLDER, LOCKED, OWNED, PULSE, RELEASE, Script
+from redlatch.votes.scripts import ACQUIRE_FENCED, CONFIRM, EXTEND, HOLDER, LOCKED, MARK, OWNED, PULSE, RELEASE, Script
 
 from .payloads import delex, delifeq, digits, set_nx, strings
 
@@ -439,6 +439,19 @@ class Pulse(Command):
         if dialect == FULL_TEXT:
             return pack(b"EVAL", PULSE.text, *self._arguments)
         return pack(b"EVALSHA", PULSE.sha, *self._arguments)
+
+
+class MarkElsewhere(Command):
+    """Write the marker of a master under another key, where there is none yet."""
+
+    __slots__ = ("_arguments",)
+
+    def __init__(self, key: bytes, text: bytes, kept_ms: int, made_us: int) -> None:
+        self._concern(key, b"", 0)
+        self._arguments = MARK.keys, key, b"", text, kept_ms, made_us
+
+    def payload(self, dialect: int) -> bytes:
+        return pack(b"EVAL", MARK.text, *self._arguments)
 
 
 # 17 digits for the clock and 12 for the horizon.

@@ -62,6 +62,10 @@ def may_have_others(key: bytes) -> bool:
     return b"}" not in key or _has_tag(key)
 
 
+def may_be_tag(text: bytes) -> bool:
+    return b"{" not in text and b"}" not in text
+
+
 def derived_key(key: bytes, suffix: bytes) -> bytes:
     """Return a key of the lock with this own key; `suffix` begins with a NUL, or is empty for the own key itself."""
     if not suffix:

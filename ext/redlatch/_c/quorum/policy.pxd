@@ -6,13 +6,18 @@ cdef class Doubts:
     cdef readonly long long until_ns
     cdef dict _by_master
     cdef dict _others
+    cdef dict _slots
 
-    cpdef add(self, long long until_ns, int master=*)
+    cpdef add(self, long long until_ns, int master=*, slots=*)
     cpdef clear(self, int master)
-    cpdef note_other(self, long long until_ns, int master)
-    cpdef bint kept(self, int master, long long asked_ns) except -1
+    cpdef note_other(self, long long until_ns, int master, slots=*)
+    cdef _limit(self, int master, slots)
+    cpdef bint kept(self, int master, long long asked_ns, bytes key) except -1
+    cdef bint _kept(self, int master, long long asked_ns) except -1
+    @cython.locals(slot=int)
+    cdef list _nodes_of(self, bytes key)
     cpdef bint of(self, int master, long long asked_ns)
-    cpdef bint cover(self, long long asked_ns)
+    cpdef bint cover(self, long long asked_ns, bytes key=*)
 
 
 @cython.final

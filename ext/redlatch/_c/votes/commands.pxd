@@ -101,6 +101,11 @@ cdef class Asking(Command):
 
 
 @cython.final
+cdef class MarkElsewhere(Command):
+    cdef tuple _arguments
+
+
+@cython.final
 cdef class Note(Command):
     pass
 

@@ -201,7 +201,7 @@ def _keep_or_extend(quorum: Quorum, hold: Hold, ttl_ms: int) -> Steps:
     wanted = quorum.validity_ns(ttl_ms)
     lease = hold.lease
     left = lease.deadline_ns - now
-    if wanted * 9 // 10 <= left <= wanted and not quorum.doubts.cover(lease.asked_ns):
+    if wanted * 9 // 10 <= left <= wanted and not quorum.doubts.cover(lease.asked_ns, hold.key):
         if left < wanted * 19 // 20 and lease.refresh is None:
             ballot = quorum.ballot(hold.extending_to(ttl_ms, now))
             hold.refresh(ballot, now + wanted)

@@ -154,7 +154,7 @@ class WaitQueues:
 
     def _keeps_waiting(self, head: Hold, now_ns: int) -> bool:
         """Return whether others wait for a head. Only the masters know whether a lease in doubt stands."""
-        return head.busy(now_ns) and not (head.state == HELD and self.doubts.cover(head.lease.asked_ns))
+        return head.busy(now_ns) and not (head.state == HELD and self.doubts.cover(head.lease.asked_ns, head.key))
 
     def _step_aside(self, head: Hold, now_ns: int) -> None:
         if head.held(now_ns):
@@ -410,7 +410,7 @@ def _next(queue: WaitQueue) -> QueueEntry | None:
 def _successor(queue: WaitQueue, quorum: Quorum, hold: Hold, now_ns: int) -> QueueEntry | None:
     lease = hold.lease
     # An extension under way may reach the masters after an extension of the next holder.
-    if hold.extending is not None or quorum.doubts.cover(lease.asked_ns):
+    if hold.extending is not None or quorum.doubts.cover(lease.asked_ns, hold.key):
         return None
     if now_ns - lease.since_ns >= quorum.tenure_ns or lease.hand_offs >= quorum.tenure_count:
         return None

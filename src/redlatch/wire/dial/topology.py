@@ -41,10 +41,18 @@ _HOST = re.compile(r"[\w.:%-]{1,255}", re.ASCII)
 
 
 class Topology(NamedTuple):
-    """The primaries of a cluster; each range of slots with the place of its node among them; when it was asked for."""
+    """A topology, as one node has seen it.
+
+    Args:
+        nodes: the primaries that have slots.
+        ranges: (first slot, last slot, place of the primary in `nodes`) of each range.
+        members: for each of `nodes`, its replicas.
+        asked_ns: the time before it was asked for.
+    """
 
     nodes: tuple[Address, ...]
     ranges: tuple[tuple[int, int, int], ...]
+    members: tuple[frozenset[Address], ...]
     asked_ns: int
 
 
@@ -152,16 +160,20 @@ def read_slots(answer: Any, asked: Address, asked_ns: int) -> Topology:
     """
     places: dict[Address, int] = {}
     ranges: list[tuple[int, int, int]] = []
+    replicas: list[set[Address]] = []
     for entry in answer if isinstance(answer, list) else ():
-        first, last, node = entry[:3] if isinstance(entry, list) and len(entry) > 2 else (None, None, None)
+        first, last, *nodes = entry if isinstance(entry, list) and len(entry) > 2 else (None, None)
         if not (isinstance(first, int) and isinstance(last, int) and 0 <= first <= last < SLOTS):
             raise MasterRefused("the answer to CLUSTER SLOTS is malformed")
-        address = _address(node, asked)
-        if address is not None:
-            ranges.append((first, last, places.setdefault(address, len(places))))
+        primary, *others = [_address(node, asked) for node in nodes]
+        if primary is not None:
+            place = places.setdefault(primary, len(places))
+            ranges.append((first, last, place))
+            replicas += [set() for _ in range(place + 1 - len(replicas))]
+            replicas[place].update([other for other in others if other is not None])
     if not ranges:
         raise MasterRefused("the cluster has no slots yet")
-    return Topology(tuple(places), tuple(ranges), asked_ns)
+    return Topology(tuple(places), tuple(ranges), tuple(map(frozenset, replicas)), asked_ns)
 
 
 def _address(node: Any, asked: Address) -> Address | None:

@@ -50,6 +50,7 @@ from ...votes.commands import (
     TRACKED,
     Asking,
     Command,
+    MarkElsewhere,
     Note,
     Pulse,
     read_pulse,
@@ -605,9 +606,12 @@ class Fleet:
         self.pulse_ns = now_ns + SECOND
         for link in self.links:
             if link.up and link.monitor is not None:
-                ballot = self.ballot_of(link.pulse)
-                ballot.until_ns = now_ns
-                self.send_on(link, ballot)
+                self._pulse_one(link, now_ns)
+
+    def _pulse_one(self, link: Link, now_ns: int) -> None:
+        ballot = self.ballot_of(link.pulse)
+        ballot.until_ns = now_ns
+        self.send_on(link, ballot)
 
     def _beat(self, link: Link, ballot: Ballot, server_us: int, horizon_ms: int) -> bool:
         now = self.clock.now()
@@ -762,6 +766,18 @@ class Fleet:
         link.cause = cause
         self._unpark(link)
         self._end()
+
+    def mark_elsewhere(self, index: int) -> None:
+        """Write the marker of a node under the key that its monitor names now: the slot of the former key has left."""
+        link = self.links[index]
+        if link.up and link.monitor is not None:
+            now = self.clock.now()
+            self._begin()
+            self.send_on(link, self.ballot_of(MarkElsewhere(*link.monitor.marking_elsewhere(now))))
+            self._observe(link, link.monitor)
+            self._pulse_one(link, now)
+            self.staged = True
+            self._end()
 
     def route(self, ranges: list[tuple[int, int, int]], asked_ns: int) -> None:
         """Take over a topology (see `redirects.route`)."""

@@ -22,6 +22,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
+from redlatch.votes.commands import TIME
 from redlatch.votes.key import SLOTS, slot_of
 from redlatch.votes.units import MILLISECOND
 
@@ -61,6 +62,10 @@ def redirect(fleet: Any, link: Any, ballot: Any, error: Exception) -> bool:
         if text.startswith(_DOWN):
             routes.source.refresh()
         return False
+    if ballot.command.meaning == TIME:
+        # The marker's slot has left the node, or is about to. The next topology moves the marker.
+        routes.source.refresh()
+        return True
     most = MOST_HOPS_OF_RELEASES if ballot.command.releases else MOST_HOPS
     if ballot.hops >= most or not _is_wanted(fleet, ballot) or link.has_undone(ballot.command):
         return False

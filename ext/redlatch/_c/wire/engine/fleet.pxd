@@ -73,8 +73,10 @@ cdef class Fleet:
     cdef _end(self)
     @cython.locals(came=cython.longlong, now=cython.longlong, owing=Py_ssize_t)
     cdef bint _stalled(self, Link link) except -1
-    @cython.locals(link=Link, ballot=Ballot)
+    @cython.locals(link=Link)
     cdef _pulse(self, long long now_ns)
+    @cython.locals(ballot=Ballot)
+    cdef _pulse_one(self, Link link, long long now_ns)
     @cython.locals(now=cython.longlong, wanted_ms=cython.longlong)
     cdef bint _beat(self, Link link, Ballot ballot, long long server_us, long long horizon_ms) except -1
     @cython.locals(command=Command, ballot=Ballot, owed=Ballot)
