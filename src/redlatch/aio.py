@@ -521,7 +521,7 @@ class AsyncClient(BaseClient):
             ClientUnusable: as for `AsyncLock.acquire`.
         """
         await self._driver.connect(require == ALL)
-        check_connected(self._driver, self._quorum.size, require)
+        check_connected(self._driver, require)
 
     async def close(self, release: bool = False, timeout: float = 1.0) -> None:
         """Wait for releases under way, then close all connections. A later call changes nothing.

@@ -521,7 +521,7 @@ class Client(BaseClient):
             ClientUnusable: as for `Lock.acquire`.
         """
         self._driver.connect(require == ALL)
-        check_connected(self._driver, self._quorum.size, require)
+        check_connected(self._driver, require)
 
     def close(self, release: bool = False, timeout: float = 1.0) -> None:
         """Wait for releases under way, then close all connections. A later call changes nothing.

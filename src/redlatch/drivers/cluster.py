@@ -17,7 +17,7 @@ from ..wire.dial.topology import TOPOLOGY, Topology, TopologyReader
 from .arrivals import Arrival, Deliver, MakeDialler, MakeFleet, MakeGuard, Outcome, reject
 from .connections import Connections
 from .lifecycle import Lifecycle
-from .master_log import MOST_SHOWN
+from .master_log import MOST_SHOWN, NodeLog
 from .status import causes_of, health_of_all
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class ShardDoubts:
 class ClusterConnections(Connections):
     """The connections to the primaries of one cluster. An index is the place of a node, which it keeps for good."""
 
+    is_cluster = True
     _guard: Any
 
     def __init__(
@@ -70,6 +71,7 @@ class ClusterConnections(Connections):
         self._cluster = cluster
         self._reader = TopologyReader(cluster, deliver)
         self._indexes: dict[Address, int] = {}
+        self._log = NodeLog(nodes, tracking, self._indexes)
         self._replicas: dict[Address, frozenset[Address]] = {}
         self._started = False
         # Why no topology could be read last.
@@ -192,13 +194,20 @@ class ClusterConnections(Connections):
         self._reader.refresh()
         return super().redial(link)
 
+    def size(self) -> int:
+        return max(1, len(self._indexes))
+
+    def needed(self) -> int:
+        # Each name has one node.
+        return self.size()
+
     def is_quorate(self) -> bool:
         return self.is_complete()
 
     def health(self, held: Iterable[Hold] = ()) -> Health:
         refused, unused, now_ns = self.refusal(), self.lifecycle.closing or self.lifecycle.forked, self._clock.now()
         masters, links, guarded = self._present()
-        return health_of_all(masters, links, guarded, max(1, len(masters)), refused, unused, held, now_ns)
+        return health_of_all(masters, links, guarded, self.size(), refused, unused, held, now_ns)
 
     def causes(self) -> dict[str, BaseException]:
         masters, links, guarded = self._present()

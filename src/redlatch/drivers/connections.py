@@ -43,6 +43,8 @@ class Connections(Resources):
         guard: makes the guard's `Admissions` from a callback for clocks that were set back; None lets all masters vote.
     """
 
+    is_cluster = False
+
     def __init__(
         self,
         masters: list[Master],
@@ -112,6 +114,12 @@ class Connections(Resources):
                 self.lifecycle.undialled.pop(index, None)
                 if not self._votes(link):
                     self.fleet.drop(index, link.cause)
+
+    def size(self) -> int:
+        return len(self._masters)
+
+    def needed(self) -> int:
+        return self.quorum
 
     def is_quorate(self) -> bool:
         return self._connected() >= self.quorum or self.is_complete()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import Any
 
 from ..errors import ConfigurationError, MasterRefused
@@ -82,6 +82,17 @@ class MasterLog:
                 address,
                 traits.evicts,
             )
+
+
+class NodeLog(MasterLog):
+    """The log of a cluster's nodes; `present` has those that are in use now."""
+
+    def __init__(self, nodes: list[Master], tracking: bool, present: Sized) -> None:
+        super().__init__(nodes, 1, tracking)
+        self._present = present
+
+    def _state(self, connected: int, so_far: bool) -> str:
+        return f"{connected} of {len(self._present)} nodes are connected{' so far' if so_far else ''}"
 
 
 def report_set_back(masters: list[Master], index: int, by_ns: int) -> None:

@@ -40,6 +40,10 @@ class ClientStatus:
         return bool(self._lifecycle.forked)
 
     @property
+    def of_cluster(self) -> bool:
+        return bool(self._connections.is_cluster)
+
+    @property
     def state(self) -> str:
         lifecycle, fleet = self._lifecycle, self._connections.fleet
         if lifecycle.closing:
@@ -50,7 +54,11 @@ class ClientStatus:
             return "not connected"
         if not lifecycle.usable:
             return "misconfigured"
-        return f"{sum([link.up for link in fleet.links])} of {self._quorum.size} connected"
+        return f"{sum([link.up for link in fleet.links])} of {self._connections.size()} connected"
+
+    def sizes(self) -> tuple[int, int]:
+        """Return how many masters there are, and how many must vote; for a cluster its nodes, and all of them."""
+        return self._connections.size(), self._connections.needed()
 
     def health(self) -> Health:
         health: Health = self._connections.health(self._quorum.queues.held())

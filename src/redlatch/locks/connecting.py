@@ -9,7 +9,6 @@ import redis.exceptions as redis_errors
 
 from ..errors import ConfigurationError, QuorumUnavailable
 from ..masters.server import WHOLE_CLUSTER
-from ..votes.units import quorum_of
 from .lock import Driver
 
 # The values of `require`.
@@ -29,27 +28,30 @@ _LASTING: tuple[tuple[type[BaseException], str, str], ...] = (
 )
 
 
-def cure_of(cause: BaseException) -> str:
+def cure_of(cause: BaseException, of_cluster: bool = False) -> str:
     # For a refused list of masters there is none: the connections raise that, or a handover ends it.
     text = str(cause)
-    return next((cure for kind, begin, cure in _LASTING if isinstance(cause, kind) and text.startswith(begin)), "")
+    cures = (cure for kind, begin, cure in _LASTING if isinstance(cause, kind) and text.startswith(begin))
+    # In a cluster, these errors pass.
+    return next((cure for cure in cures if not (of_cluster and cure == WHOLE_CLUSTER)), "")
 
 
-def check_connected(driver: Driver, size: int, require: str | None) -> None:
-    """Raise an exception if too few of `size` masters vote after the client has connected.
+def check_connected(driver: Driver, require: str | None) -> None:
+    """Raise an exception if too few masters vote after the client has connected.
 
     If `require` is None, only errors that waiting does not end are raised, and only if they make a quorum impossible.
     """
     if require not in (None, ALL, QUORUM):
         raise ConfigurationError(f"require: 'all', 'quorum' or None is needed, got {require!r}")
     causes = driver.status.causes()
-    spare = size - quorum_of(size)
-    lasting = {name: cause for name, cause in causes.items() if cure_of(cause)}
+    size, quorum = driver.status.sizes()
+    spare = size - quorum
+    lasting = {name: cause for name, cause in causes.items() if cure_of(cause, driver.status.of_cluster)}
     if len(lasting) > spare or (lasting and require == ALL):
         raise ConfigurationError(f"masters: {_described(lasting)}", causes=lasting)
     if (require == ALL and causes) or (require == QUORUM and len(causes) > spare):
         voting = size - len(causes)
-        needed = size if require == ALL else quorum_of(size)
+        needed = size if require == ALL else quorum
         raise QuorumUnavailable(f"connect: {voting} of {size} masters vote, {needed} are required", causes=causes)
 
 
