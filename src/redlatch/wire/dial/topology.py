@@ -13,8 +13,6 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from redis.exceptions import RedisError
-
 from ...errors import MasterRefused
 from ...masters.cluster import Cluster, Node
 from ...masters.master import Address
@@ -90,23 +88,29 @@ class TopologyReader:
         self._closed = True
 
     def _run(self) -> None:
-        if not claim(self._unstarted):
-            return
+        while claim(self._unstarted):
+            try:
+                self._read_while_wanted()
+            finally:
+                self._unstarted.append(None)
+            # A call of `refresh` either finds that no thread runs, or is seen here.
+            if self._closed or not self._wanted:
+                return
+
+    def _read_while_wanted(self) -> None:
         pause = PAUSE
         while self._wanted and not self._closed:
             self._wanted = False
             try:
                 outcome: Topology | Exception = self.read()
                 pause = PAUSE
-            except Exception as error:
-                outcome, pause = error, min(2 * pause, LONGEST_PAUSE)
+            except BaseException as error:
+                # A user's credential provider may raise SystemExit.
+                outcome = error if isinstance(error, Exception) else RuntimeError(f"it ended by {type(error).__name__}")
+                pause = min(2 * pause, LONGEST_PAUSE)
                 self._wanted = True
             self._deliver(TOPOLOGY, outcome)
             self._sleep(pause)
-        self._unstarted.append(None)
-        # A call of `refresh` either finds that no thread runs, or is seen here.
-        if self._wanted and not self._closed:
-            self._run()
 
     def _sleep(self, seconds: float) -> None:
         self._rest.acquire(False)
@@ -116,7 +120,7 @@ class TopologyReader:
         """Ask one node after the other, and return the first answer.
 
         Raises:
-            OSError, redis.exceptions.RedisError, MasterRefused: why the last node gave none.
+            Exception: why the last node gave none.
         """
         hint, self._hint = self._hint, None
         known = self._random.sample(self._nodes, len(self._nodes))
@@ -126,7 +130,8 @@ class TopologyReader:
         for address, make in dict(nodes).items():
             try:
                 topology = ask(make(address), address)
-            except (OSError, RedisError, MasterRefused) as error:
+            except Exception as error:
+                # Among them is the UnicodeError of a look-up, for a host such as "..".
                 cause = error
             else:
                 self._nodes = topology.nodes
