@@ -35,7 +35,8 @@ PAUSE, LONGEST_PAUSE = 0.1, 1.0
 # A cluster may have a range for each slot, and each range lists its replicas.
 MOST_BYTES, MOST_ELEMENTS = 16 << 20, 1 << 20
 
-_HOST = re.compile(r"[\w.:%-]{1,255}", re.ASCII)
+# As `masters.server` has it.
+_HOST = re.compile(r"[\w.-]{1,255}|[0-9a-fA-F:.]{1,45}(?:%[\w.-]{1,64})?", re.ASCII)
 
 
 class Topology(NamedTuple):

@@ -36,7 +36,7 @@ from typing import Any
 from hiredis import Reader
 
 from redlatch.wire.engine.horizon import coverage, covers, refusal, stores, uncovered
-from redlatch.wire.engine.redirects import redirect, resume, route, send_elsewhere
+from redlatch.wire.engine.redirects import hand_over, redirect, resume, route, send_elsewhere
 
 from ...votes.ballot import Ballot
 from ...votes.commands import (
@@ -576,6 +576,8 @@ class Fleet:
             silent = [link.voter for link in self.links if link.waits_for(ballot)]
             if self.routes is not None:
                 silent = [0] if self._is_open(ballot) else []
+                # The node may have failed, and another one may have its slots.
+                self.routes.source.refresh()
         # A ballot that was held has left no command on a link, so a second call finds nothing.
         ballot.silent = tuple(silent) or ballot.silent
 
@@ -765,6 +767,7 @@ class Fleet:
         self.drop_link(link, cause)
         link.cause = cause
         self._unpark(link)
+        hand_over(self, link)
         self._end()
 
     def mark_elsewhere(self, index: int) -> None:

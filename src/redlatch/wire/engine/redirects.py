@@ -150,10 +150,11 @@ def send_elsewhere(fleet: Any, link: Any, ballot: Any) -> None:
             return
     if link is not None:
         fleet.send_routed(link, ballot)
-    elif routes.cause is not None:
+        return
+    routes.source.refresh()
+    if routes.cause is not None:
         fleet.fail_vote(0, ballot, routes.cause)
     else:
-        routes.source.refresh()
         delay(fleet, ballot, ballot.hops + 1)
 
 
@@ -209,11 +210,11 @@ def route(fleet: Any, ranges: list[tuple[int, int, int]], asked_ns: int) -> None
     if lost:
         fleet.changed.append((0, frozenset(lost)))
     for link in fleet.links:
-        _hand_over(fleet, link)
+        hand_over(fleet, link)
     resume(fleet, max([due_ns for due_ns, _ in routes.delayed], default=0))
 
 
-def _hand_over(fleet: Any, link: Any) -> None:
+def hand_over(fleet: Any, link: Any) -> None:
     """Give what waits for a connection to the links that have the slots now."""
     table = fleet.routes.table
     for ballot in list(link.parked):
