@@ -113,4 +113,3 @@ class Moves:
         # For a moment a key that is there is at the source, and one that is made meanwhile at the target.
         self._over.wait(0.01)
         self._cluster.finish_move(name)
-
