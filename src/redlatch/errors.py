@@ -219,6 +219,10 @@ class MasterRefused(LockError):
     """
 
 
+class NotReplicated(LockError):
+    """The replicas of a master have not confirmed a lock in time (`synced`), so its vote does not count."""
+
+
 class MasterQuarantined(MasterRefused):
     """One master may not vote for a while: it was restarted or flushed, or its clock jumped or stopped.
 

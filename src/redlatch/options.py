@@ -60,6 +60,7 @@ class Options:
     next: Masters | None = None
     owner: str | None = None
     scripts: Scripts = "auto"
+    synced: bool | int = False
     heartbeat: float | None = None
 
     # The checks make these.
@@ -68,6 +69,7 @@ class Options:
     attempt_ns: int | None = field(init=False)
     patience_ns: int = field(init=False)
     heartbeat_ns: int = field(init=False)
+    replicas: int = field(init=False)
     key_prefix: bytes = field(init=False)
     of_driver: dict[str, Any] = field(init=False, default_factory=dict)
 
@@ -99,6 +101,7 @@ class Options:
             attempt_ns=attempt_ns_of(self.attempt_timeout),
             on_lost=on_lost_of(self.on_lost, self.awaits),
             scripts=scripts_of(self.scripts),
+            replicas=replicas_of(self.synced, self.scripts),
             heartbeat_ns=heartbeat_ns_of(self.heartbeat),
         )
 
@@ -121,6 +124,17 @@ class AsyncClientOptions(Options):
     awaits = True
 
     on_lost: Callable[[Any, Loss], Awaitable[object] | None] | None = None
+
+
+def replicas_of(synced: object, scripts: object) -> int:
+    """Return how many replicas must have a lock: 0 for none, -1 for all."""
+    if not isinstance(synced, int):
+        raise TypeError(f"synced: True, False or a number of replicas is needed, not {type(synced).__name__}")
+    if synced < 0:
+        raise ConfigurationError(f"synced: True, False or a number of replicas is needed, got {synced}")
+    if synced and scripts == "watch":
+        raise ConfigurationError("synced: it needs scripts, but this client was made with scripts='watch'")
+    return -1 if synced is True else int(synced)
 
 
 def owner_name(owner: str | None) -> str:

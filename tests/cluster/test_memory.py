@@ -97,7 +97,7 @@ def test_a_lock_in_a_slot_that_moves_is_not_in_doubt(made: Cluster, client: Clie
 
 def test_fences_go_up_across_moves_and_fail_overs(made: Cluster, client: Client) -> None:
     name = made.name_in(0, "fenced")
-    numbers = []
+    numbers: list[int] = []
     for change in (
         lambda: made.move(name, 1),
         lambda: made.move(name, 0),
@@ -106,6 +106,7 @@ def test_fences_go_up_across_moves_and_fail_overs(made: Cluster, client: Client)
         lambda: None,
     ):
         with client.lock(name, fence=True) as lock:
+            assert lock.fence is not None
             numbers.append(lock.fence)
         change()
     assert numbers == sorted(set(numbers))

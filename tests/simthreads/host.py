@@ -116,7 +116,12 @@ class ThreadHost(Host):
 
 
 def dial(
-    master: Any, timeout: float, tracking: bool = True, extension: Any = None, scripts: scripting.Scripts = "auto"
+    master: Any,
+    timeout: float,
+    tracking: bool = True,
+    extension: Any = None,
+    scripts: scripting.Scripts = "auto",
+    synced: bool = False,
 ) -> Any:
     """Connect to a simulated master; replaces `redlatch.wire.dial.connect.dial`."""
     kernel = fakes.State.kernel

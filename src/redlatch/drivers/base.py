@@ -58,6 +58,7 @@ class BaseDriver:
             self._connections = MovingConnections(
                 masters, quorum, Fleet, deliver, tracking, dialler, guard, successor, lifecycle
             )
+        self._connections.replicas = quorum.replicas
         self.schedule = UpkeepSchedule(quorum)
         self.status = ClientStatus(quorum, self._connections, lifecycle)
         self.held_locks = HeldLocks(quorum)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from redis.sentinel import MasterNotFoundError
+
 from ..health import Health
 from ..masters.cluster import Cluster
 from ..masters.master import Address, Master
@@ -14,6 +16,7 @@ from ..quorum.policy import Doubts
 from ..quorum.quorum import Quorum
 from ..votes.redaction import shown
 from ..wire.dial.topology import TOPOLOGY, Topology, TopologyReader
+from ..wire.engine.redirects import Redirected
 from .arrivals import Arrival, Deliver, MakeDialler, MakeFleet, MakeGuard, Outcome, reject
 from .connections import Connections
 from .lifecycle import Lifecycle
@@ -114,7 +117,8 @@ class ClusterConnections(Connections):
             slots[topology.nodes[place]].update(range(first, last + 1))
         replicas = dict(zip(topology.nodes, topology.members, strict=True))
         # First: votes that became void must not count for callers that are woken by what follows.
-        self._doubt_promoted(slots, replicas)
+        if not self.replicas:
+            self._doubt_promoted(slots, replicas)
         new = [address for address in topology.nodes if address not in self._indexes]
         for address in new:
             self._add(address, slots[address])
@@ -186,7 +190,9 @@ class ClusterConnections(Connections):
         if isinstance(outcome, Exception):
             # Another node may have its slots soon.
             self._reader.refresh()
-        super()._place(index, outcome)
+        if not isinstance(outcome, (Redirected, MasterNotFoundError)):
+            super()._place(index, outcome)
+        # Else the node has lost its slots: what waits for it goes to another one with the next topology.
 
     def redial(self, link: Link) -> bool:
         if link.index not in self._indexes.values():

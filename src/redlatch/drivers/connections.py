@@ -61,6 +61,7 @@ class Connections(Resources):
         super().__init__(clock, lifecycle)
         self.quorum = quorum
         self.room = 0
+        self.replicas = 0  # see `Fleet.synced`
         self.untried = set(range(len(masters)))  # masters whose first dialling has no outcome yet
         self._misconfigured: dict[int, ConfigurationError] = {}
         self._make_fleet = make_fleet
@@ -80,6 +81,7 @@ class Connections(Resources):
         return self.fleet
 
     def _own(self) -> None:
+        self.fleet.synced = self.replicas
         disown_at_fork(self)
 
     def start(self) -> None:

@@ -236,11 +236,11 @@ def present_marker(state: GuardState, master: GuardedMaster, marker: Marker, rep
 
 
 def _replaced(state: GuardState, known: Marker, marker: Marker) -> bool:
-    # A trusted process takes over its predecessor's marker.
+    # A process that is trusted, or was promoted with all votes, takes over its predecessor's marker.
     if marker.previous and marker.attempt > known.attempt:
         # Another handover has come back to this list, after all earlier locks had expired.
         return False
-    if state.settings.trust_persistence:
+    if state.settings.trust_persistence or state.synced:
         return known.since != marker.since
     return known.origin() != marker.origin()
 
@@ -251,8 +251,9 @@ def process_of(state: GuardState, marker: Marker, report: HandshakeReport) -> Pr
         return ProcessState.UNPERSISTED
     if marker.run_id == report.run_id:
         return ProcessState.SAME
-    # A replica that was promoted may lag behind its master, whatever it persists.
-    kept = (trusted and not report.promoted) or _only_renamed(marker, report)
+    # A replica that was promoted may lag behind its master, whatever it persists, unless it had each vote first.
+    promoted = state.synced and report.promoted
+    kept = (trusted and not report.promoted) or promoted or _only_renamed(marker, report)
     return ProcessState.KEPT_MEMORY if kept else ProcessState.RESTARTED
 
 

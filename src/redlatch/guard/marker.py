@@ -37,6 +37,7 @@ class Marker:
         horizon: the longest ttl that is in use on the master (G1).
         previous, successors: the masters that these replaced by a handover, and those that replace these, if LEFT.
         owner: the application or host that has written it first, for messages.
+        synced: whether clients have each vote on all replicas before it counts.
         raised: the value of `max_ttl` once all masters have it here (G5); 0 if nothing is to change.
     """
 
@@ -57,6 +58,7 @@ class Marker:
     successors: tuple[str, ...] = ()
     owner: str = ""
     raised: int = 0
+    synced: bool = False
 
     @property
     def longest(self) -> int:
@@ -119,7 +121,8 @@ def shown_list(addresses: tuple[str, ...]) -> str:
 
 _FIELDS = {
     **{"run_id": str, "since": int, "wall": int, "out": int, "attempt": int, "stage": str, "sure": bool},
-    **{"max_ttl": int, "raised": int, "trusted": bool, "strict": bool, "master": str, "owner": str},
+    **{"max_ttl": int, "raised": int, "trusted": bool, "strict": bool, "synced": bool},
+    **{"master": str, "owner": str},
     **{"masters": list, "previous": list, "successors": list},
 }
 _LISTS = "masters", "previous", "successors"

@@ -26,6 +26,10 @@ def _other_options(state: GuardState, master: GuardedMaster, marker: Marker) -> 
                 f"{mine} is used with {option}={value} by others: all clients must give the same "
                 f"guard{how_to_change(state)}"
             )
+    # Each client of a single master decides about its own leases only.
+    if marker.synced != state.synced and len(state.masters) > 1:
+        with_it = "with" if marker.synced else "without"
+        return f"{mine} is used {with_it} synced by others: all clients must give the same{how_to_change(state)}"
     return ""
 
 

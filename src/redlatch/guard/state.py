@@ -26,6 +26,8 @@ class GuardState:
             of fenced locks must exceed it (FE1).
         clock_set_back: called with a master's index, and the ns by which its clock was set back.
 
+        synced: whether each vote was on all replicas before it counted, so that a promoted one has forgotten nothing.
+
     Attributes:
         left: a marker that says that this list was left.
         longest_ms: the longest ttl that any client may use, as far as this one knows.
@@ -45,11 +47,13 @@ class GuardState:
         note_since: Callable[[int], None],
         clock_set_back: Callable[[int, int], None],
         owner: str = "",
+        synced: bool = False,
     ) -> None:
         self.addresses = addresses
         self.settings = settings
         self.key = key
         self.owner = owner
+        self.synced = synced
         self.default_ttl_ms = default_ttl_ms
         self.wall_us = wall_us
         self._drift_factor = drift_factor
@@ -174,6 +178,7 @@ class GuardState:
             raised=self.longest_ms if self.longest_ms > max_ttl else 0,
             trusted=self.settings.trust_persistence,
             strict=self.settings.strict,
+            synced=self.synced,
             master=self.address(master),
             masters=self.names,
             owner=self.owner,

@@ -74,6 +74,7 @@ class BaseClient:
         self._marks_as = options.owner or socket.gethostname()
         self._label = partial(label_of_now, options.owner)
         self._scripts = options.scripts
+        self._synced = options.replicas != 0
         self._masters = self._masters_of(options.masters)
         implementation = self._implementation()
         self._key_of: Callable[[bytes, object], bytes] = implementation.module("votes.key").key_of
@@ -117,7 +118,7 @@ class BaseClient:
 
     @property
     def _dialler(self) -> Callable[..., Any]:
-        return partial(Dialler, connect=partial(connect.dial, scripts=self._scripts))
+        return partial(Dialler, connect=partial(connect.dial, scripts=self._scripts, synced=self._synced))
 
     def _quorum_of(self, **given: Any) -> Calls:
         calls, policy, quorums = [
@@ -152,6 +153,7 @@ class BaseClient:
             quorum.random,
             fences.mark,
             owner=self._marks_as,
+            synced=self._synced,
         )
 
     def _shard_guard(
@@ -169,6 +171,7 @@ class BaseClient:
             fences.mark,
             clock_set_back,
             owner=self._marks_as,
+            synced=self._synced,
         )
 
     def _successor_of(self, masters: object, guard: Guard | None) -> Successor | None:

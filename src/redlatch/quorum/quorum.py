@@ -80,6 +80,7 @@ class Quorum:
         "random",
         "refuse_late",
         "released_ns",
+        "replicas",
         "retry",
         "size",
         "tenure_count",
@@ -116,6 +117,7 @@ class Quorum:
         self.trust_local_holder = trust_local_holder
         self.max_ttl_ms: int = options.max_ttl_ms
         self.patience_ns: int = options.patience_ns
+        self.replicas: int = options.replicas
         self.doubts = Doubts()
         self.queues = WaitQueues()
         self.queues.doubts = self.doubts

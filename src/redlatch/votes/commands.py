@@ -8,7 +8,19 @@ from __future__ import annotations
 from typing import Any
 
 from redlatch.votes.family_scripts import FAIR_LOOK, RINGS_MS
-from redlatch.votes.scripts import ACQUIRE_FENCED, CONFIRM, EXTEND, HOLDER, LOCKED, MARK, OWNED, PULSE, RELEASE, Script
+from redlatch.votes.scripts import (
+    ACQUIRE_FENCED,
+    CONFIRM,
+    COUNT_REPLICAS,
+    EXTEND,
+    HOLDER,
+    LOCKED,
+    MARK,
+    OWNED,
+    PULSE,
+    RELEASE,
+    Script,
+)
 
 from .payloads import delex, delifeq, digits, set_nx, strings
 
@@ -22,10 +34,10 @@ NEVER = object()
 _NEVER_SAID = b"+NEVER\r\n"
 
 # See `Command.meaning`.
-NOTHING, VOTE, REFUSAL, NO, TIME, TEXT, TRACKED, LACKS, SIGNED = range(9)
+NOTHING, VOTE, REFUSAL, NO, TIME, TEXT, TRACKED, LACKS, SIGNED, COUNT = range(10)
 
 # The type of the other replies that a ballot keeps, by meaning.
-KEPT = (None, int, int, int, None, bytes, None, int, int)
+KEPT = (None, int, int, int, None, bytes, None, int, int, None)
 
 # The reply to PTTL for a key that does not exist.
 GONE = -2
@@ -67,6 +79,7 @@ class Command:
             TEXT: a status. It is a yes vote, and kept.
             TRACKED: as NOTHING. But a master that pushes tracks the keys that the command reads (see `Note`).
             LACKS: a no vote of a master that lacks the key of a held lock, which `repair` may set again there.
+            COUNT: a number of replicas, and no vote.
             SIGNED: a positive number is a yes vote, another one a no vote. The number is kept, and may need a second
                 command (`follow`).
         releases: whether the command must reach every master that may hold the key, even after a reconnect.
@@ -116,6 +129,10 @@ class Command:
     def expects(self, answer: Any) -> bool:
         """Return whether a reply of the type in `KEPT` is expected beside `yes` and `no`; others end the connection."""
         return True
+
+    def lasts(self) -> bool:
+        """Return whether a yes vote must not be forgotten in a fail-over (see `wire.engine.replication`)."""
+        return self.ttl_ms > 0
 
     def again(self) -> Command:
         """Return the command to send if this one must be sent again, behind later commands."""
@@ -205,6 +222,9 @@ class Confirm(Command):
     def payload(self, dialect: int) -> bytes:
         first, last = digits(self.first), digits(self.last)
         return _call(CONFIRM, dialect, [self.key, self._counter, self.token, first, last])
+
+    def lasts(self) -> bool:
+        return True
 
     def undo(self) -> Command | None:
         return Release(self.key, self.token, self.since_ns)
@@ -439,6 +459,36 @@ class Pulse(Command):
         if dialect == FULL_TEXT:
             return pack(b"EVAL", PULSE.text, *self._arguments)
         return pack(b"EVALSHA", PULSE.sha, *self._arguments)
+
+
+class Wait(Command):
+    """Wait until so many replicas have all writes of this connection (WAIT); the reply is how many have them."""
+
+    __slots__ = ("replicas", "timeout_ms")
+
+    def __init__(self, replicas: int, timeout_ms: int) -> None:
+        self._concern(b"", b"", 0)
+        self.yes = self.no = NEVER
+        self.yes_line = _NEVER_SAID
+        self.meaning = COUNT
+        self.replicas = replicas
+        self.timeout_ms = timeout_ms
+
+    def payload(self, dialect: int) -> bytes:
+        return pack(b"WAIT", self.replicas, self.timeout_ms)
+
+
+class CountReplicas(Command):
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self._concern(b"", b"", 0)
+        self.yes = self.no = NEVER
+        self.yes_line = _NEVER_SAID
+        self.meaning = COUNT
+
+    def payload(self, dialect: int) -> bytes:
+        return _call(COUNT_REPLICAS, dialect, [])
 
 
 class MarkElsewhere(Command):

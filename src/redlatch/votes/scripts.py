@@ -122,6 +122,14 @@ redis.call("pexpire",KEYS[1],"{KEPT_MS}")
 if w>h then redis.call("set",KEYS[1],ARGV[1].."\\n"..ARGV[2],"PX","{KEPT_MS}") h=w end
 return {{ok=string.format("%.0f %.0f",t[1]*1000000+t[2],h)}}""")
 
+# Return how many replicas the server sends its writes to. A replica that still loads its first copy does not count.
+COUNT_REPLICAS = Script(
+    """local n=0
+for _ in string.gmatch(redis.call("info","replication"),"slave%d+:[^%c]*state=online") do n=n+1 end
+return n""",
+    keys=0,
+)
+
 # KEYS[1] marker, ARGV[1] expected marker or "" if there should be none, ARGV[2] new marker, ARGV[3] its ttl in
 # milliseconds, ARGV[4] when the client decided to write it, in microseconds by this server's clock. A write that is
 # more than MARK_WITHIN_US old is refused. For PEXPIRE see PULSE.

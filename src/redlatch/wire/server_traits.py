@@ -77,6 +77,7 @@ class Traits:
         role: "master", or the role that it reports, made printable.
         protocol: 3, or 2 where HELLO was refused.
         tracking: whether the server pushes when a key that was noted has changed.
+        replicas: how many replicas it sends its writes to.
         dialect: the cheapest way to call it (see votes.commands).
         evicts: its maxmemory_policy, made printable, if that may evict keys before they expire; else "".
         doubted_ns: votes of former connections before this time may be void. Only a bridge says so; for a server of
@@ -100,6 +101,7 @@ class Traits:
         self.protocol = protocol
         self.tracking = tracking
         self.dialect = _dialect_of(self.server, self.version)
+        self.replicas = sum([field.startswith("slave") and ",state=online," in info[field] for field in info])
         policy = info.get("maxmemory_policy", "noeviction")
         self.evicts = "" if policy == "noeviction" or info.get("maxmemory") == "0" else shown(policy)
 

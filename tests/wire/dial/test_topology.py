@@ -75,16 +75,16 @@ def slots(answer: Any) -> Topology:
     return read_slots(answer, ASKED, 5)
 
 
-def test_each_range_names_its_primary() -> None:
+def test_each_range_names_its_primary_and_its_replicas() -> None:
     replica = [b"10.0.0.3", 6379, b"id", []]
     answer = [
         [0, 5, [b"10.0.0.1", 6379, b"id", []], replica],
         [6, 9, [b"10.0.0.2", 6380, b"id", []]],
         [10, SLOTS - 1, [b"10.0.0.1", 6379, b"id", []]],
     ]
-    assert slots(answer) == Topology(
-        (("10.0.0.1", 6379), ("10.0.0.2", 6380)), ((0, 5, 0), (6, 9, 1), (10, SLOTS - 1, 0)), 5
-    )
+    nodes = ("10.0.0.1", 6379), ("10.0.0.2", 6380)
+    members = frozenset([("10.0.0.3", 6379)]), frozenset()
+    assert slots(answer) == Topology(nodes, ((0, 5, 0), (6, 9, 1), (10, SLOTS - 1, 0)), members, 5)
 
 
 @pytest.mark.parametrize("host", [None, b""])

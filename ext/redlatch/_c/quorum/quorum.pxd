@@ -47,6 +47,7 @@ cdef class Quorum:
     cdef readonly object groups
     cdef readonly Figures figures
     cdef readonly long long patience_ns
+    cdef readonly int replicas
     cdef public long long moving_ns
     cdef public long long released_ns
 

@@ -22,6 +22,7 @@ cdef class Command:
     cpdef bytes payload(self, int dialect)
     cpdef undo(self)
     cpdef bint expects(self, answer) except -1
+    cpdef bint lasts(self) except -1
     cpdef Command again(self)
     cpdef Command repair(self, int index, long long now_ns)
     cpdef Command follow(self, answer)
@@ -97,6 +98,17 @@ cdef class Watched(Command):
 
 @cython.final
 cdef class Asking(Command):
+    pass
+
+
+@cython.final
+cdef class Wait(Command):
+    cdef public long long replicas
+    cdef public long long timeout_ms
+
+
+@cython.final
+cdef class CountReplicas(Command):
     pass
 
 

@@ -86,6 +86,7 @@ def dial(
     tracking: bool = True,
     extension: HandshakeExtension | None = None,
     scripts: Scripts = "auto",
+    synced: bool = False,
 ) -> Connection:
     """Connect to a master and shake hands within about `timeout` seconds each.
 
@@ -95,11 +96,14 @@ def dial(
     found = None if master.group is None else find_master(master.group)
     sock = master.connect(timeout) if found is None else master.connect_at(found.address, timeout)
     try:
-        traits = _shake_hands(Conversation(sock, timeout), master, tracking, extension, scripts)
+        conversation = Conversation(sock, timeout)
+        traits = _shake_hands(conversation, master, tracking, extension, scripts)
         if traits.role != "master":
             raise _wrong_role(master, traits.role, found)
         if not traits.run_id:
             raise MasterRefused(f"{master.address} does not tell its run_id (INFO server); masters must be told apart")
+        if synced:
+            _check_wait(conversation, master, traits)
         if not traits.scripts:
             backend = Transactor(sock, master.address)
             return Connection(open_bridge(lambda: backend, timeout)[0], traits, found)
@@ -108,6 +112,13 @@ def dial(
     except BaseException:
         sock.close()
         raise
+
+
+def _check_wait(conversation: Conversation, master: Master, traits: Traits) -> None:
+    (answer,) = conversation.ask([pack(b"WAIT", 0, 1)]) if traits.scripts else (None,)
+    if not isinstance(answer, int):
+        why = f": {answer}" if isinstance(answer, Exception) else ""
+        raise MasterRefused(f"{master.address} cannot wait for its replicas (WAIT), which synced needs{why}")
 
 
 def _wrong_role(master: Master, role: str, found: Found | None) -> Exception:

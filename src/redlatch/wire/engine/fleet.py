@@ -19,6 +19,7 @@ Rules:
   * Attempts, releases and looks do not wait for a silent master (see `silence`).
   * A cluster is one master with several links. Each command goes to the link of its slot (see `routes`), and on from
     there if the node has lost the slot (see `redirects`).
+  * With `synced`, a vote that takes or extends a lock counts once replicas have it (see `replication`).
   * After a quorum has extended a lock, its key is set again on each master that lacks it (see `quorum.repair`).
   * A release is never forgotten. A link owes a release if the connection broke before the reply came, or if the link
     was down when the release came. It sends the release first on its next connection; without one, the ttl ends the
@@ -37,10 +38,12 @@ from hiredis import Reader
 
 from redlatch.wire.engine.horizon import coverage, covers, refusal, stores, uncovered
 from redlatch.wire.engine.redirects import hand_over, redirect, resume, route, send_elsewhere
+from redlatch.wire.engine.replication import Sync, until_of
 
 from ...votes.ballot import Ballot
 from ...votes.commands import (
     BY_SHA,
+    COUNT,
     FULL_TEXT,
     KEPT,
     LACKS,
@@ -50,9 +53,11 @@ from ...votes.commands import (
     TRACKED,
     Asking,
     Command,
+    CountReplicas,
     MarkElsewhere,
     Note,
     Pulse,
+    Wait,
     read_pulse,
 )
 from ...votes.units import SECOND, UNBOUNDED, Clock
@@ -99,6 +104,7 @@ class Fleet:
         fallen: (link, its socket or None) of each link that broke since the driver last looked.
         changed: (voter, key or None for all keys) of each change that a master pushed; (voter, slots) of the slots of a
             cluster that went to another link, so that pushes may be lost.
+        synced: how many replicas of each master must have a vote; -1 for all, 0 for none.
         routes: the routes of a cluster, which is then the only master; else None.
         torn: True while an operation is under way, or was left half done by an exception.
         staged: True if a reply made the fleet stage a command, so that the caller must flush.
@@ -138,6 +144,7 @@ class Fleet:
         self.max_owed = MAX_OWED
         self.stall_ns = STALL_NS
         self.routes: Routes | None = None
+        self.synced = 0
         self._lines = USUAL
         self._note = Note()
         self._asking = Asking()
@@ -177,6 +184,8 @@ class Fleet:
         for link in self.links:
             if not asked >> link.voter & 1:
                 continue
+            if self.synced and self._lags(link, ballot):
+                continue
             if link.up:
                 if link.dialect != dialect:
                     dialect = link.dialect
@@ -200,12 +209,25 @@ class Fleet:
             self.send_routed(link, ballot)
 
     def send_routed(self, link: Link, ballot: Ballot) -> None:
+        if self.synced and self._lags(link, ballot):
+            return
         if link.up:
             self.send_on(link, ballot)
             if self._full(link) and self._stalled(link):
                 self.drop_link(link, TimeoutError("the master accepts commands but answers too few of them"))
         else:
             self.park(link, ballot)
+
+    def _lags(self, link: Link, ballot: Ballot) -> bool:
+        """Fail a vote at once that the replicas of a link would not confirm; else note that it is about to be sent."""
+        if link.sync is None or not ballot.command.lasts():
+            return False
+        cause = link.sync.refuses(self.clock.now())
+        if cause is not None:
+            self.fail_vote(link.voter, ballot, cause)
+            return True
+        link.sync.note(until_of(ballot))
+        return False
 
     def send_asking(self, link: Link, ballot: Ballot) -> None:
         """Send a command for a slot that is on its way to this link.
@@ -244,12 +266,23 @@ class Fleet:
     def flush(self) -> None:
         self._begin()
         self.staged = False
+        if self.synced:
+            self._stage_waits()
         for index, error in self.wires.send():
             self.drop_link(self.links[index], error)
         self.torn = False
         if self.stirs_held:
             self._resume_held()
             self.flush()
+
+    def _stage_waits(self) -> None:
+        now = self.clock.now()
+        for link in self.links:
+            if link.up and link.sync is not None and link.sync.waits():
+                counts, replicas, timeout_ms = link.sync.next_wait(now)
+                if counts:
+                    self.send_on(link, self.ballot_of(CountReplicas()))
+                self.send_on(link, self.ballot_of(Wait(replicas, timeout_ms)))
 
     def _announce(self, link: Link, command: Command) -> None:
         """Make the master track the key of a question, so that it pushes a change."""
@@ -336,7 +369,7 @@ class Fleet:
             if link.head < len(link.pending):
                 ballot = link.pending[link.head]
                 command = ballot.command
-                resent = self.resent and (ballot.resent or ballot.hops)
+                resent = self.synced or (self.resent and (ballot.resent or ballot.hops))
                 if not resent and self.wires.stands_at(came, start, command.yes_line):
                     start += len(command.yes_line)
                     # As `Link.advance`, without a call.
@@ -406,6 +439,10 @@ class Fleet:
             return False
         ballot = link.pending[link.head]
         command = ballot.command
+        if self.synced and self._defers(link, command, reply):
+            link.advance()
+            link.sync.defer(ballot, reply)
+            return True
         if reply is command.yes or (type(reply) is type(command.yes) and reply == command.yes):
             link.advance()
             ballot.yes += 1
@@ -423,8 +460,47 @@ class Fleet:
             self._stir(link, ballot)
         return True
 
+    def _defers(self, link: Link, command: Command, reply: Any) -> bool:
+        """Return whether a reply is a vote that must wait for replicas. A "no" need not."""
+        if link.sync is None or not command.lasts() or isinstance(reply, Exception):
+            return False
+        if reply is None or reply == command.no:
+            return False
+        return reply == command.yes or (type(reply) is KEPT[command.meaning] and command.expects(reply))
+
+    def _take_count(self, link: Link, command: Command, number: int) -> None:
+        """Take the number of replicas, or of those that have the last writes, and count the votes that waited."""
+        if not isinstance(command, Wait):
+            link.sync.counted(number)
+            return
+        votes, cause = link.sync.confirm(number, self.clock.now())
+        for _ in range(votes):
+            ballot, reply = link.sync.first()
+            self._count_deferred(link, ballot, reply, cause)
+            # `_count_deferred` may have dropped the link.
+            if link.sync is None:
+                return
+            link.sync.forget_first()
+        self.staged = self.staged or link.sync.waits()
+
+    def _count_deferred(self, link: Link, ballot: Ballot, reply: Any, cause: Any) -> None:
+        if cause is not None:
+            self.fail_vote(link.voter, ballot, cause)
+            return
+        if reply == ballot.command.yes:
+            ballot.yes += 1
+            self._tally(ballot)
+        else:
+            self._count_answer(link, ballot, reply)
+        if self.resent and (ballot.resent or ballot.hops):
+            self._stir(link, ballot)
+
     def _count_other(self, link: Link, ballot: Ballot, reply: Any) -> bool:
         command = ballot.command
+        if command.meaning == COUNT and type(reply) is int:
+            link.advance()
+            self._take_count(link, command, reply)
+            return True
         if command.meaning == TIME and (found := read_pulse(reply)) is not None:
             link.advance()
             return self._beat(link, ballot, found[0], found[1])
@@ -492,6 +568,9 @@ class Fleet:
                 if self.wires.unsent(link.index) > self.most_unsent:
                     self.drop_link(link, TimeoutError("too many calls of scripts must be resent in full"))
                 return
+        if ballot.command.meaning == COUNT:
+            # Votes of this connection would wait in vain.
+            self.drop_link(link, error)
         # Without the replies to pulses the guard could not see that the master forgot locks.
         if ballot.command.meaning == TIME:
             link.refused_ns = self.clock.now()
@@ -818,6 +897,7 @@ class Fleet:
         self.silence.trust(link)
         link.dialect = dialect
         link.full_from = -1
+        link.sync = Sync(link.address, self.synced, traits.replicas, link.adopted_ns) if self.synced else None
         link.up, link.dialling = True, False
         waited = self._send_owed(link) if link.owed else ()
         # Cleared only now: an interrupt may make the link send a release twice, but never lose one.
@@ -857,6 +937,8 @@ class Fleet:
             bit = 1 << link.voter
             ballot.unsent = ballot.unsent & ~bit | ~ballot.command.tried & bit
             ballot.command.tried |= bit
+        if link.sync is not None and ballot.command.lasts():
+            link.sync.note(until_of(ballot))
         self.send_on(link, ballot)
 
     def fail(self, index: int, cause: BaseException) -> None:
@@ -905,6 +987,11 @@ class Fleet:
             if ballot.released_lock is None:
                 self.fail_vote(link.voter, ballot, cause)
             link.advance()
+        if link.sync is not None:
+            for ballot in link.sync.ballots():
+                self.fail_vote(link.voter, ballot, cause)
+                link.sync.forget_first()
+            link.sync = None
         if self.routes is not None:
             self.routes.forget(link)
         self.fallen.append((link, self.wires.detach(link.index)))
@@ -989,7 +1076,9 @@ class Fleet:
     def abandon(self) -> None:
         undone: dict[tuple[bytes, bytes], Command] = {}
         delayed = [] if self.routes is None else [ballot for _, ballot in self.routes.delayed]
-        for waiting in [delayed, *[[*link.pending[link.head :], *link.parked] for link in self.links]]:
+        unconfirmed = [link.sync.ballots() for link in self.links if link.sync is not None]
+        open_ones = [[*link.pending[link.head :], *link.parked] for link in self.links]
+        for waiting in [delayed, *unconfirmed, *open_ones]:
             for ballot in waiting:
                 # Without a caller it is a repair or a copy (`_copy_uncovered`), and the lock may be held. If not, the
                 # attempt is undone by its own ballot or its caller.

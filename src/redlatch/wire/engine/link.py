@@ -37,6 +37,7 @@ class Link:
         missing_vote: the number of the command whose vote was missing at the suspicion; -1 after the vote has come.
         late_ns: the delay of its last late vote; 0 if it came so late that the master must have stopped.
         silent_ns: the shortest silence that makes the master suspected.
+        sync: what confirms the votes of the master, if they must be on replicas (see `replication`); else None.
         full_at: above its limit, a link with fewer replies at `full_ns` + STALL_NS counts as stopped.
     """
 
@@ -70,6 +71,7 @@ class Link:
         self.suspected_ns = 0
         self.late_ns = 0
         self.silent_ns = SILENT_NS
+        self.sync: Any = None
         self.full_at, self.full_ns = -1, 0
 
     def __repr__(self) -> str:
@@ -104,7 +106,8 @@ class Link:
         return any([sent.releases and sent.token == command.token and sent.key == command.key for sent in since])
 
     def waits_for(self, ballot: Ballot) -> bool:
-        return ballot in self.pending[self.head :] or ballot in self.parked
+        unconfirmed = self.sync is not None and self.sync.has(ballot)
+        return unconfirmed or ballot in self.pending[self.head :] or ballot in self.parked
 
     def unexpected(self, reply: Any, what: str = "") -> ConnectionError:
         """Return why the connection is closed after an unexpected reply."""

@@ -44,6 +44,7 @@ cdef class Fleet:
     cdef Command _note
     cdef Command _asking
     cdef readonly Routes routes
+    cdef public int synced
 
     # for the drivers
     @cython.locals(command=Command)
@@ -140,4 +141,11 @@ cdef class Fleet:
     cpdef send_routed(self, Link link, Ballot ballot)
     cpdef send_asking(self, Link link, Ballot ballot)
     cdef _stage_asking(self, Link link)
+    cdef bint _lags(self, Link link, Ballot ballot) except -1
+    @cython.locals(link=Link, now=cython.longlong)
+    cdef _stage_waits(self)
+    cdef bint _defers(self, Link link, Command command, reply) except -1
+    @cython.locals(ballot=Ballot)
+    cdef _take_count(self, Link link, Command command, number)
+    cdef _count_deferred(self, Link link, Ballot ballot, reply, cause)
     cdef bint _is_open(self, Ballot ballot) except -1

@@ -38,6 +38,7 @@ cdef class Link:
     cdef public long long suspected_ns
     cdef public long long late_ns
     cdef public long long silent_ns
+    cdef public object sync
     cdef public long long full_at
     cdef public long long full_ns
 
