@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -78,7 +79,7 @@ def test_a_call_wakes_a_waiter_in_a_condition(
         lock = one.lock(name, ttl=LONG)
         assert lock.acquire()
         call = lock.condition().start("wait")
-        await_true(lambda lock=lock: lock.raw._hold.state == FREE)
+        await_true(partial(is_free, lock))
         caller = other.lock(name, ttl=LONG)
         assert caller.acquire(timeout=PATIENCE)
         caller.condition().notify()
@@ -93,11 +94,16 @@ def test_the_last_count_opens_a_latch(
     one, other = connect(shards.url), connect(shards.url)
     for name in names:
         calls = [client.latch(name, 2, ttl=LONG).start("wait") for client in (one, other)]
-        await_true(lambda name=name: all(waits_for_latch(client, name) for client in (one, other)))
+        await_true(partial(waits_for_latch, one, name))
+        await_true(partial(waits_for_latch, other, name))
         one.latch(name, 2, ttl=LONG).count_down()
         assert not any(call.done() for call in calls)
         other.latch(name, 2, ttl=LONG).count_down()
         assert all(call.result(PATIENCE) for call in calls)
+
+
+def is_free(lock: Faced) -> bool:
+    return bool(lock.raw._hold.state == FREE)
 
 
 def waits_for_latch(client: Faced, name: str) -> bool:

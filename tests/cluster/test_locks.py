@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -61,7 +62,7 @@ def test_a_release_wakes_a_waiter_of_another_client(
         lock, waiting = kind(one, name), kind(other, name)
         assert lock.acquire()
         call = waiting.start("acquire")
-        await_true(lambda name=name: waits(other, name))
+        await_true(partial(waits, other, name))
         lock.release()
         assert call.result(PATIENCE)
         waiting.release()
@@ -147,15 +148,23 @@ def test_a_semaphore_has_as_many_holders_as_permits(connect: Face, shards: Shard
     shards.await_nothing_left(*names)
 
 
+class Told:
+    def __init__(self, reasons: list[Any]) -> None:
+        self._reasons = reasons
+
+    def __call__(self, lock: object, reason: object) -> None:
+        self._reasons.append(reason)
+
+
 def test_a_lock_whose_key_is_deleted_is_reported_at_once(connect: Face, shards: Shards, names: list[str]) -> None:
     for name in names:
         reasons: list[Any] = []
-        lock = connect(shards.url).lock(name, ttl=LONG, on_lost=lambda lock, reason, to=reasons: to.append(reason))
+        lock = connect(shards.url).lock(name, ttl=LONG, on_lost=Told(reasons))
         assert lock.acquire()
         lost = lock.lost
         assert shards.server_of(name).delete(name) == 1
         await_true(lost.is_set)
-        await_true(lambda reasons=reasons: reasons)
+        await_true(reasons.__len__)
         with pytest.raises(LockLost):
             lock.release()
 

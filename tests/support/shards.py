@@ -7,6 +7,8 @@ import os
 import threading
 from typing import Any
 
+import redis
+
 from redlatch.testing.clusters import Cluster
 
 from .faces import ask, await_true
@@ -24,7 +26,7 @@ class Shards:
         self.cluster = made
         self.urls = urls
         self.url = made.url
-        self._servers = [ask(url) for url in urls]
+        self.servers = [ask(url) for url in urls]
 
     def names(self, prefix: str = "lock") -> list[str]:
         """Return a name in each shard that no other test has."""
@@ -32,14 +34,14 @@ class Shards:
         return [self.cluster.name_in(shard, unused) for shard in range(self.cluster.shards)]
 
     def server_of(self, name: str) -> Any:
-        return self._servers[self.cluster.primary(self.cluster.shard_of(name))]
+        return self.servers[self.cluster.primary(self.cluster.shard_of(name))]
 
     def keys(self, name: str) -> dict[bytes, int]:
         """Return all keys of a name on all nodes, and their ttl in milliseconds, except the counters of fences."""
         found: dict[bytes, int] = {}
-        for server in self._servers:
+        for server in self.servers:
             for key in server.keys(f"*{name}*"):
-                if not key.endswith(_KEPT) and (left := server.pttl(key)) != -2:
+                if not key.endswith(_KEPT) and (left := _ttl_of(server, key)) != -2:
                     found[key] = left
         return found
 
@@ -48,28 +50,38 @@ class Shards:
         await_true(lambda: not any(self.keys(name) for name in names), 10.0)
 
     def without_ttl(self) -> list[bytes]:
-        return [key for server in self._servers for key in server.keys("*") if server.pttl(key) == -1]
+        return [key for server in self.servers for key in server.keys("*") if _ttl_of(server, key) == -1]
 
     def calls(self, command: str = "") -> dict[str, int]:
         """Return how often the nodes have executed each command, or only this one."""
         counted: dict[str, int] = {}
-        for server in self._servers:
+        for server in self.servers:
             for name, numbers in server.info("commandstats").items():
                 counted[name] = counted.get(name, 0) + numbers["calls"]
         return {name: number for name, number in counted.items() if name.startswith(f"cmdstat_{command}")}
 
     def errors(self, kind: str) -> int:
         """Return how often the nodes have answered with an error, such as MOVED."""
-        stats = [server.info("errorstats") for server in self._servers]
+        stats = [server.info("errorstats") for server in self.servers]
         return sum([each.get(f"errorstat_{kind}", {"count": 0})["count"] for each in stats])
 
     def reset(self) -> None:
-        for server in self._servers:
+        for server in self.servers:
             server.config_resetstat()
 
     def close(self) -> None:
-        for server in self._servers:
+        for server in self.servers:
             server.close()
+
+
+def _ttl_of(server: Any, key: bytes) -> int:
+    # The target of a slot on its way answers only behind ASKING. This client has one connection.
+    server.execute_command("ASKING")
+    try:
+        return int(server.pttl(key))
+    except (redis.exceptions.MovedError, redis.exceptions.AskError):
+        # It has left meanwhile.
+        return -2
 
 
 class Moves:

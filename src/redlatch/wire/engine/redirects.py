@@ -69,8 +69,13 @@ def redirect(fleet: Any, link: Any, ballot: Any, error: Exception) -> bool:
     most = MOST_HOPS_OF_RELEASES if ballot.command.releases else MOST_HOPS
     if ballot.hops >= most or not _is_wanted(fleet, ballot) or link.has_undone(ballot.command):
         return False
-    ballot.hops += 1
-    routes.asked.pop(ballot, None)
+    behind_asking = routes.asked.pop(ballot, None) is not None
+    on_its_way = isinstance(error, Redirected) and error.once and not behind_asking
+    # After TRYAGAIN, the ballot goes through the source of the slot again.
+    ballot.hops += not on_its_way or not ballot.hops
+    # Shown if its time is over before a node votes. TRYAGAIN says more than the ASK that follows it.
+    if ballot.causes is None or not isinstance(error, Redirected):
+        ballot.causes = {link.voter: error}
     # A node that has not executed the script may lack it.
     ballot.resent = 0
     # From now on the engine looks for such ballots.
@@ -79,8 +84,10 @@ def redirect(fleet: Any, link: Any, ballot: Any, error: Exception) -> bool:
         if not text.startswith("TRYAGAIN"):
             routes.source.refresh()
         delay(fleet, ballot, ballot.hops)
-    elif error.once:
+    elif on_its_way:
         _ask(fleet, link, ballot, error)
+    elif error.once:
+        delay(fleet, ballot, ballot.hops)
     else:
         _move(fleet, link, ballot, error)
     return True
@@ -103,8 +110,6 @@ def _ask(fleet: Any, link: Any, ballot: Any, error: Redirected) -> None:
     if target is None or not target.up:
         fleet.routes.source.refresh()
         delay(fleet, ballot, ballot.hops)
-    elif ballot.hops > 2:
-        delay(fleet, ballot, ballot.hops - 2)
     else:
         fleet.routes.asked[ballot] = target
         fleet.send_asking(target, ballot)
