@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 from urllib.parse import quote
 
-import redis
 from redis.crc import key_slot
 
 from redlatch.errors import ConfigurationError
-from redlatch.testing.embedded import RESERVED, Directives, Server, masters
-from redlatch.testing.groups import of_servers, port_of
+from redlatch.testing.embedded import RESERVED, Directives, Server, clear, masters
+from redlatch.testing.groups import of_servers
 from redlatch.testing.moves import Move
 from redlatch.testing.nodes import Nodes
-from redlatch.testing.topology import SLOTS, View, wait_for
+from redlatch.testing.topology import SLOTS, wait_for
 
 __all__ = ["Cluster", "cluster"]
 
+Slot = int | str | bytes
 How = Literal["graceful", "force", "takeover"]
 
 WORDS: dict[str, tuple[str, ...]] = {"graceful": (), "force": ("FORCE",), "takeover": ("TAKEOVER",)}
@@ -38,11 +37,8 @@ USUAL = {
 
 WAIT_SECONDS = 30.0
 
-# Redis 7 refuses a second fail-over of a shard for two node timeouts, and the replica asks again after some seconds.
+# The nodes repeat a fail-over that failed.
 FAILOVER_SECONDS = 60.0
-
-# A replica forgets after 5 s that it was asked for a fail-over.
-ASK_AGAIN_SECONDS = 5.5
 
 
 def cluster(
@@ -69,8 +65,9 @@ def cluster(
     Raises:
         ConfigurationError: an argument is invalid, or no server program was found.
     """
-    if not 1 <= shards <= SLOTS or replicas < 0:
-        raise ConfigurationError(f"shards={shards}, replicas={replicas}: a cluster has at least 1 shard and 0 replicas")
+    if not 1 <= shards <= SLOTS or replicas < 0 or node_timeout <= 0:
+        wrong = f"shards={shards}, replicas={replicas}, node_timeout={node_timeout}"
+        raise ConfigurationError(f"{wrong}: at least 1 shard, 0 replicas and a time above 0 are needed")
     if refused := sorted(name for name in config or {} if name.lower() in OWN):
         raise ConfigurationError(f"config: {', '.join(refused)} cannot be set: embedded clusters set it themselves")
     given = USUAL | {"cluster-node-timeout": [str(int(node_timeout * 1000))]} | of_servers(config)
@@ -144,43 +141,57 @@ class Cluster:
         """Return the slot of a key. All keys of a lock are in the slot of its name."""
         return int(key_slot(name.encode() if isinstance(name, str) else name))
 
-    def shard_of(self, slot: int | str | bytes) -> int:
+    def shard_of(self, slot: Slot) -> int:
         """Return the shard that owns a slot, as most living nodes see it."""
         return self._nodes.shard_of(self._nodes.owner(self._slot(slot)))
 
     def name_in(self, shard: int, prefix: str = "lock") -> str:
         """Return a name that begins with `prefix`, and whose slot belongs to a shard."""
-        view = View(self._nodes.ask(self.primary(shard), "CLUSTER", "NODES"))
-        if not view.peers[view.me].ranges:
+        primary = self._nodes.ids[self.primary(shard)]
+        view = self._nodes.views()[0].popitem()[1]
+        if not view.peers[primary].ranges:
             raise RuntimeError(f"shard {shard} has no slot")
         names = (f"{prefix}-{number}" for number in itertools.count())
-        return next(name for name in names if view.owner_of(self.slot_of(name)) == view.me)
+        return next(name for name in names if view.owner_of(self.slot_of(name)) == primary)
 
     def kill(self, node: int) -> None:
         """Kill a node (SIGKILL), and wait until it is gone."""
-        self.servers.kill(node)
+        self.servers.kill(self._nodes.checked(node))
 
     def stop(self, node: int) -> None:
         """Shut a node down (SIGTERM), even a paused one, and wait until it is gone."""
-        self.servers.stop(node)
+        self.servers.stop(self._nodes.checked(node))
 
     def pause(self, node: int) -> None:
         """Pause a node (SIGSTOP), and wait until it has stopped. Its connections stay open."""
-        self.servers.pause(node)
+        self.servers.pause(self._nodes.checked(node))
 
     def resume(self, node: int) -> None:
         """Resume a paused node (SIGCONT)."""
-        self.servers.resume(node)
+        self.servers.resume(self._nodes.checked(node))
 
     def start(self, node: int) -> None:
-        """Start a dead node again, and wait until it answers. It has its address, its id and no keys."""
-        self.servers.start(node)
+        """Start a dead node again, with its address and id and without keys, and wait until it answers."""
+        self.servers.start(self._nodes.checked(node))
 
     def kill_primary(self, shard: int) -> int:
         """Kill the primary of a shard (SIGKILL), and return it."""
         former = self.primary(shard)
         self.kill(former)
         return former
+
+    def repair(self) -> None:
+        """Resume all paused nodes, start all dead ones, and wait until the cluster is ready."""
+        for node, pid in enumerate(self.servers.pids):
+            if pid is None:
+                self.start(node)
+            else:
+                self.resume(node)
+        self.wait_until_ok()
+
+    def clear(self) -> None:
+        """Remove all keys but the guard's markers, as `redlatch.testing.clear` does."""
+        clear(self.urls[self.primary(shard)] for shard in range(self.shards))
 
     def fail_over(self, shard: int, *, how: How = "graceful") -> int:
         """Promote a replica of a shard, wait until all living nodes see it, and return the former primary.
@@ -203,7 +214,7 @@ class Cluster:
             )
         # One that follows its primary, if there is one.
         heir = max(heirs, key=lambda node: self._nodes.info(node).get("master_link_status") == "up")
-        wait_for(self._promotion(shard, heir, WORDS[how]), FAILOVER_SECONDS, f"node {heir} was not promoted")
+        wait_for(self._nodes.promotion(shard, heir, WORDS[how]), FAILOVER_SECONDS, f"node {heir} was not promoted")
         return former
 
     def wait_for_promotion(self, shard: int, former: int, seconds: float = FAILOVER_SECONDS) -> int:
@@ -213,14 +224,18 @@ class Cluster:
         """
         others = set(self.members(shard)) - {former}
         what = f"shard {shard} has no other primary than node {former}"
-        wait_for(lambda: self._unpromoted(shard, others), seconds, what)
+        wait_for(lambda: self._nodes.unpromoted(shard, others), seconds, what)
         return self.primary(shard)
 
     def wait_until_ok(self, seconds: float = WAIT_SECONDS) -> None:
         """Wait until all slots are served, and all living nodes are connected, agree, and follow their primaries."""
         wait_for(self._nodes.problem, seconds, "the cluster is not ready")
 
-    def move(self, slot: int | str | bytes, shard: int, *, atomic: bool = False) -> None:
+    def wait_until_down(self, seconds: float = WAIT_SECONDS) -> None:
+        """Wait until all living nodes refuse commands with CLUSTERDOWN, because a shard has no primary."""
+        wait_for(self._nodes.service, seconds, "the cluster is not down")
+
+    def move(self, slot: Slot, shard: int, *, atomic: bool = False) -> None:
         """Move a slot and its keys to a shard, and wait until all living nodes see it. Keys keep their ttl.
 
         Nothing happens if the shard owns the slot.
@@ -228,47 +243,42 @@ class Cluster:
         Args:
             slot: the slot, or a key in it.
             shard: the shard that gets it.
-            atomic: if True, the servers move all at once (CLUSTER MIGRATESLOTS, Valkey 9 or later). Otherwise keys
-                move one by one, and clients are redirected meanwhile (CLUSTER SETSLOT, MIGRATE). Default False.
+            atomic: if True, the whole slot moves at once (CLUSTER MIGRATESLOTS, Valkey 9 or later). Otherwise its keys
+                move before it, and clients are redirected meanwhile (CLUSTER SETSLOT, MIGRATE). Default False.
 
         Raises:
-            ConfigurationError: the server cannot move slots atomically.
+            ConfigurationError: the servers cannot move slots atomically.
             redis.RedisError: a node refuses.
         """
-        if self.shard_of(slot) == shard:
-            return
-        if atomic:
-            self._move(slot, shard).at_once()
+        if self._moving.get(self._slot(slot), shard) == shard == self.shard_of(slot):
+            self._moving.pop(self._slot(slot), None)
+        elif atomic:
+            self._new_move(slot, shard).at_once()
         else:
             self.begin_move(slot, shard)
             self.finish_move(slot)
 
-    def begin_move(self, slot: int | str | bytes, shard: int) -> None:
-        """Begin to move a slot: for a key that is not there, its owner now answers ASK. `finish_move` ends this."""
-        self.members(shard)
-        if (owner := self.shard_of(slot)) == shard:
-            raise RuntimeError(f"slot {self._slot(slot)} belongs to shard {owner} already")
-        self._move(slot, shard).open()
-        self._moving[self._slot(slot)] = shard
-
-    def move_keys(self, slot: int | str | bytes, count: int | None = None) -> int:
-        """Move keys of a slot whose move has begun: all, or at most `count`. Return how many were moved."""
-        return self._begun(slot).carry(count)
-
-    def finish_move(self, slot: int | str | bytes) -> None:
-        """Move the other keys of a slot and its ownership, and wait until all living nodes see it."""
-        move = self._begun(slot)
-        # A fail-over of one of both shards may have ended this state.
+    def begin_move(self, slot: Slot, shard: int) -> None:
+        """Begin to move a slot. Its owner answers ASK now for a key that it lacks. `finish_move` ends this."""
+        move = self._new_move(slot, shard)
+        self._moving[move.slot] = shard
         move.open()
-        move.carry()
-        move.close()
-        del self._moving[move.slot]
 
-    def cancel_move(self, slot: int | str | bytes) -> None:
-        """Leave a slot whose move has begun to its owner, which must have all keys: moved keys cannot return."""
+    def move_keys(self, slot: Slot, *keys: str | bytes) -> None:
+        """Move some keys of a slot whose move has begun, or all if none are given."""
+        self._begun(slot).carry(keys)
+
+    def finish_move(self, slot: Slot) -> None:
+        """Move the remaining keys of a slot whose move has begun, then the slot, as `move` does."""
+        move = self._begun(slot)
+        move.finish()
+        self._moving.pop(move.slot, None)
+
+    def cancel_move(self, slot: Slot) -> None:
+        """Leave a slot whose move has begun to its owner. That must have all keys: moved keys cannot return."""
         move = self._begun(slot)
         move.cancel()
-        del self._moving[move.slot]
+        self._moving.pop(move.slot, None)
 
     def __enter__(self) -> list[str]:
         """Start all nodes, join them, wait until the cluster is ready, and return `urls`.
@@ -278,8 +288,9 @@ class Cluster:
         """
         urls = self.servers.__enter__()
         try:
-            self._nodes.connect()
-            self._join()
+            self._nodes.join(self._startup_timeout)
+            # A primary serves no slot in the first two seconds after its start.
+            self.wait_until_ok(self._startup_timeout)
         except BaseException:
             self.__exit__()
             raise
@@ -290,63 +301,28 @@ class Cluster:
         self.servers.__exit__()
         self._nodes.close()
 
-    def _join(self) -> None:
-        ask, everyone = self._nodes.ask, range(self._nodes.count)
-        for node in everyone:
-            ask(node, "CLUSTER", "SET-CONFIG-EPOCH", node + 1)
-        for shard in range(self.shards):
-            first, after = (SLOTS * edge // self.shards for edge in (shard, shard + 1))
-            ask(self.members(shard)[0], "CLUSTER", "ADDSLOTSRANGE", first, after - 1)
-        # Gossip alone would take a second.
-        for node, other in itertools.combinations(everyone, 2):
-            ask(node, "CLUSTER", "MEET", "127.0.0.1", port_of(self.urls[other]), self._nodes.bus_ports[other])
-        wait_for(self._nodes.strangers, self._startup_timeout, "the nodes do not know each other")
-        for shard in range(self.shards):
-            primary, *replicas = self.members(shard)
-            for node in replicas:
-                ask(node, "CLUSTER", "REPLICATE", self._nodes.ids[primary])
-        # A primary serves no slot in the first two seconds after its start.
-        self.wait_until_ok(self._startup_timeout)
-
-    def _slot(self, slot: int | str | bytes) -> int:
+    def _slot(self, slot: Slot) -> int:
         if not isinstance(slot, int):
             return self.slot_of(slot)
         if not 0 <= slot < SLOTS:
             raise ConfigurationError(f"slot {slot}: a number from 0 to {SLOTS - 1} is needed")
         return slot
 
-    def _move(self, slot: int | str | bytes, shard: int) -> Move:
+    def _new_move(self, slot: Slot, shard: int) -> Move:
+        self.members(shard)
         number = self._slot(slot)
-        return Move(self._nodes, number, self._nodes.owner(number), self.primary(shard), self._password)
+        if (other := self._moving.get(number, shard)) != shard:
+            raise RuntimeError(f"slot {number} is being moved to shard {other}: finish or cancel this first")
+        if self.shard_of(number) == shard:
+            raise RuntimeError(f"shard {shard} owns slot {number} already")
+        return self._move(number, shard)
 
-    def _begun(self, slot: int | str | bytes) -> Move:
+    def _begun(self, slot: Slot) -> Move:
         number = self._slot(slot)
         if number not in self._moving:
             raise RuntimeError(f"no move of slot {number} has begun")
         return self._move(number, self._moving[number])
 
-    def _unpromoted(self, shard: int, heirs: set[int]) -> str:
-        """Return in words how the living nodes see the shard; an empty string if all see one living heir as primary."""
-        views, silent = self._nodes.views()
-        seen = self._nodes.primaries(shard, views)
-        if not silent and len(set(seen.values())) == 1 and set(seen.values()) <= heirs & set(views):
-            return ""
-        return "; ".join(silent + [f"node {node} sees node {primary} as primary" for node, primary in seen.items()])
-
-    def _promotion(self, shard: int, heir: int, words: tuple[str, ...]) -> Callable[[], str]:
-        """Return a function for `wait_for` that asks a replica to be promoted, and again if needed."""
-        ask_at, refusal = time.monotonic(), ""
-
-        def look() -> str:
-            nonlocal ask_at, refusal
-            if not (seen := self._unpromoted(shard, {heir})):
-                return ""
-            if time.monotonic() >= ask_at:
-                try:
-                    self._nodes.ask(heir, "CLUSTER", "FAILOVER", *words)
-                    ask_at, refusal = time.monotonic() + ASK_AGAIN_SECONDS, ""
-                except redis.RedisError as error:
-                    refusal = f"; node {heir} says {error}"
-            return seen + refusal
-
-        return look
+    def _move(self, slot: int, shard: int) -> Move:
+        # A fail-over may have changed both nodes since the move has begun.
+        return Move(self._nodes, slot, self._nodes.owner(slot), self.primary(shard), self._password)

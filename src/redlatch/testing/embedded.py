@@ -44,7 +44,7 @@ RESERVED = {"unixsocket", "logfile", "daemonize", "supervised"}
 
 PORT_ATTEMPTS = 5
 
-# The keys in one SCAN or UNLINK.
+# The keys in one SCAN or pipeline.
 TOGETHER = 1000
 
 PROBE_SECONDS = 0.002
@@ -157,16 +157,14 @@ def clear(urls: Iterable[str]) -> None:
         redis.RedisError: a master cannot be reached, or refuses.
     """
     for url in urls:
-        with redis.Redis.from_url(url) as server:
-            doomed: list[bytes] = []
+        with redis.Redis.from_url(url) as server, server.pipeline(transaction=False) as pipeline:
             for key in server.scan_iter(count=TOGETHER):
                 if not key.endswith(MARKER):
-                    doomed.append(key)
-                if len(doomed) >= TOGETHER:
-                    server.unlink(*doomed)
-                    doomed.clear()
-            if doomed:
-                server.unlink(*doomed)
+                    # One by one, because a node of a cluster refuses keys of several slots.
+                    pipeline.unlink(key)
+                if len(pipeline) >= TOGETHER:
+                    pipeline.execute()
+            pipeline.execute()
 
 
 class Masters:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import redis
 
@@ -37,27 +37,27 @@ class Move:
         self._set(self._target, "IMPORTING", self._nodes.ids[self._source])
         self._set(self._source, "MIGRATING", self._nodes.ids[self._target])
 
-    def carry(self, count: int | None = None) -> int:
-        """Move keys, all of them or at most `count`, and return how many."""
-        moved, port = 0, port_of(self._nodes.servers.urls[self._target])
-        while count is None or moved < count:
-            limit = TOGETHER if count is None else min(TOGETHER, count - moved)
-            keys = self._nodes.ask(self._source, "CLUSTER", "GETKEYSINSLOT", self.slot, limit)
-            if not keys:
-                break
-            words = ("MIGRATE", "127.0.0.1", port, "", 0, MIGRATE_MILLISECONDS, *self._login, "KEYS", *keys)
+    def carry(self, keys: Sequence[str | bytes] = ()) -> None:
+        """Move these keys, or all."""
+        port = port_of(self._nodes.servers.urls[self._target])
+        some = keys or self._some_keys()
+        while some:
+            words = ("MIGRATE", "127.0.0.1", port, "", 0, MIGRATE_MILLISECONDS, *self._login, "KEYS", *some)
             self._nodes.ask(self._source, *words)
-            moved += len(keys)
-        return moved
+            some = () if keys else self._some_keys()
 
-    def close(self) -> None:
-        """Make the target the owner, and wait until all living nodes know it."""
+    def finish(self) -> None:
+        """Move all keys, make the target the owner, and wait until all living nodes see it."""
+        if self._source != self._target:
+            # A fail-over of one of both shards may have ended this state.
+            self.open()
+            self.carry()
         name = self._nodes.ids[self._target]
-        # If the source came first, and the target died then, the slot would have no owner.
+        # If the source was first, and the target died then, the slot would have no owner.
         self._set(self._target, "NODE", name)
         self._set(self._source, "NODE", name)
         for node in self._nodes.living:
-            # Replicas refuse, and they learn it from their primary.
+            # Replicas refuse. They follow their primary.
             with contextlib.suppress(redis.RedisError):
                 self._set(node, "NODE", name)
         self._await()
@@ -87,6 +87,10 @@ class Move:
     def _set(self, node: int, *words: str) -> None:
         self._nodes.ask(node, "CLUSTER", "SETSLOT", self.slot, *words)
 
+    def _some_keys(self) -> list[bytes]:
+        keys: list[bytes] = self._nodes.ask(self._source, "CLUSTER", "GETKEYSINSLOT", self.slot, TOGETHER)
+        return keys
+
     def _jobs(self) -> dict[str, dict[str, str]]:
         """Return the atomic moves that the source knows, by their names."""
         jobs = [[_text(word) for word in job] for job in self._nodes.ask(self._source, "CLUSTER", "GETSLOTMIGRATIONS")]
@@ -102,15 +106,8 @@ class Move:
         return f"node {self._source} knows no move of it"
 
     def _await(self) -> None:
-        what = f"node {self._target} is not known as the owner of slot {self.slot}"
-        wait_for(self._disagreement, MOVE_TIMEOUT, what)
-
-    def _disagreement(self) -> str:
-        views, found = self._nodes.views()
-        for node, owner in self._nodes.owners(self.slot, views).items():
-            if owner != self._target:
-                found.append(f"node {node} sees node {owner}")
-        return "; ".join(found)
+        slot, target = self.slot, self._target
+        wait_for(lambda: self._nodes.unmoved(slot, target), MOVE_TIMEOUT, f"node {target} does not own slot {slot}")
 
 
 def _text(word: object) -> str:

@@ -1,4 +1,4 @@
-"""What each node of a cluster knows about the others, and whether that is what it should know."""
+"""What one node of a cluster knows about the others, and whether that is all that it should know."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOOK_SECONDS = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A node as another one knows it."""
+    """A node as another one, or itself, knows it."""
 
     id: str
     bus_port: int
@@ -57,65 +57,64 @@ class View:
     @property
     def assigned(self) -> int:
         """Return how many slots have an owner."""
-        return sum(last - first + 1 for peer in self.peers.values() for first, last in peer.ranges)
+        return sum(last - first + 1 for _, ranges in self.slots for first, last in ranges)
 
     def owner_of(self, slot: int) -> str | None:
         """Return the id of the node that owns a slot."""
-        owners = (peer.id for peer in self.peers.values() for first, last in peer.ranges if first <= slot <= last)
+        owners = (name for name, ranges in self.slots for first, last in ranges if first <= slot <= last)
         return next(owners, None)
 
-    def primary_of(self, ids: Collection[str]) -> str | None:
-        """Return which of the nodes of a shard is its primary: the one of the last epoch, if there are several."""
-        found = [peer for peer in self.peers.values() if peer.id in ids and peer.is_primary]
+    def primary_of(self, members: Collection[str]) -> str | None:
+        """Return the id of the primary of a shard. Of two, it is the one that answers, or the later one."""
+        found = [self.peers[name] for name in members if name in self.peers and self.peers[name].is_primary]
         return max(found, key=lambda peer: (not peer.fails, peer.epoch)).id if found else None
 
 
-def problem_of(view: View, info: Mapping[str, str], living: Collection[str]) -> str:
+def problem_of(view: View, info: Mapping[str, str], living: Mapping[str, int]) -> str:
     """Return in words why a node is not ready; an empty string if it is.
 
     Args:
         view: what the node sees.
         info: its CLUSTER INFO and INFO REPLICATION.
-        living: the ids of the nodes that run.
+        living: the nodes that run, by their ids.
     """
-    state, me, peers = info.get("cluster_state"), view.peers[view.me], view.peers.values()
+    state, me = info.get("cluster_state"), view.peers[view.me]
     if state != "ok" or view.assigned != SLOTS:
         return f"is in state {state}, with {view.assigned} of {SLOTS} slots assigned"
-    if unknown := set(living) - set(view.peers):
-        return f"does not know {len(unknown)} of {len(living)} nodes"
-    if lost := [peer.id for peer in peers if peer.id in living and (peer.fails or not peer.linked)]:
+    peers = {node: view.peers.get(name) for name, node in living.items()}
+    lost = [f"node {node}" for node, peer in peers.items() if peer is None or peer.fails or not peer.linked]
+    if lost:
         return f"is not connected with {', '.join(lost)}"
     if not me.is_primary and info.get("master_link_status") != "up":
-        return f"does not follow its primary {me.primary} yet"
-    followers = sum(peer.id in living and peer.primary == view.me for peer in peers)
+        return "does not follow its primary yet"
+    followers = sum(peer is not None and peer.primary == view.me for peer in peers.values())
     online = sum(name.startswith("slave") and "state=online" in value for name, value in info.items())
     if online < followers:
         return f"sends its writes to {online} of {followers} replicas"
     return ""
 
 
-def wait_for(look: Callable[[], str], seconds: float, what: str) -> None:
-    """Wait until `look` finds no problem: until it returns an empty string.
+def wait_for(look: Callable[[], str], seconds: float, problem: str) -> None:
+    """Wait until `look` returns an empty string instead of what it saw.
 
     Raises:
-        TimeoutError: it still finds one, which the text contains.
+        TimeoutError: it still saw something, which is in the text.
     """
     deadline = time.monotonic() + seconds
     while seen := look():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{what} after {seconds:g} s: {seen}")
+            raise TimeoutError(f"{problem} after {seconds:g} s: {seen}")
         time.sleep(LOOK_SECONDS)
 
 
 def _parse(words: list[str]) -> Peer:
     """Parse a line of CLUSTER NODES: id, ip:port@bus[,hostname], flags, primary, ping, pong, epoch, link, slots."""
     name, address, flags, primary, _, _, epoch, link, *ranges = words
-    bus_port = address.partition("@")[2].partition(",")[0]
     # [slot->-id] and [slot-<-id] are slots that move.
     edges = [text.partition("-") for text in ranges if not text.startswith("[")]
     return Peer(
         name,
-        int(bus_port or 0),
+        int(address.partition("@")[2].partition(",")[0] or 0),
         frozenset(flags.split(",")),
         None if primary == "-" else primary,
         int(epoch),
