@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Sequence
 from typing import Literal
 from urllib.parse import quote
@@ -10,7 +11,7 @@ from urllib.parse import quote
 from redis.crc import key_slot
 
 from redlatch.errors import ConfigurationError
-from redlatch.testing.embedded import RESERVED, Directives, Server, clear, masters
+from redlatch.testing.embedded import RESERVED, Directives, Server, masters
 from redlatch.testing.groups import of_servers
 from redlatch.testing.moves import Move
 from redlatch.testing.nodes import Nodes
@@ -98,6 +99,8 @@ class Cluster:
         self._startup_timeout = startup_timeout
         # The target of each slot that is being moved.
         self._moving: dict[int, int] = {}
+        # One change at a time: see moves.py.
+        self._changing = threading.RLock()
 
     @property
     def url(self) -> str:
@@ -181,17 +184,21 @@ class Cluster:
         return former
 
     def repair(self) -> None:
-        """Resume all paused nodes, start all dead ones, and wait until the cluster is ready."""
+        """Resume paused nodes, start dead ones, finish all moves, and wait until the cluster is ready."""
         for node, pid in enumerate(self.servers.pids):
             if pid is None:
                 self.start(node)
             else:
                 self.resume(node)
+        wait_for(self._nodes.unready, WAIT_SECONDS, "the cluster is not ready")
+        for slot in list(self._moving):
+            self.finish_move(slot)
         self.wait_until_ok()
 
     def clear(self) -> None:
         """Remove all keys but the guard's markers, as `redlatch.testing.clear` does."""
-        clear(self.urls[self.primary(shard)] for shard in range(self.shards))
+        for shard in range(self.shards):
+            self._nodes.clear(self.primary(shard))
 
     def fail_over(self, shard: int, *, how: How = "graceful") -> int:
         """Promote a replica of a shard, wait until all living nodes see it, and return the former primary.
@@ -214,7 +221,8 @@ class Cluster:
             )
         # One that follows its primary, if there is one.
         heir = max(heirs, key=lambda node: self._nodes.info(node).get("master_link_status") == "up")
-        wait_for(self._nodes.promotion(shard, heir, WORDS[how]), FAILOVER_SECONDS, f"node {heir} was not promoted")
+        with self._changing:
+            wait_for(self._nodes.promotion(shard, heir, WORDS[how]), FAILOVER_SECONDS, f"node {heir} was not promoted")
         return former
 
     def wait_for_promotion(self, shard: int, former: int, seconds: float = FAILOVER_SECONDS) -> int:
@@ -250,35 +258,42 @@ class Cluster:
             ConfigurationError: the servers cannot move slots atomically.
             redis.RedisError: a node refuses.
         """
-        if self._moving.get(self._slot(slot), shard) == shard == self.shard_of(slot):
-            self._moving.pop(self._slot(slot), None)
-        elif atomic:
-            self._new_move(slot, shard).at_once()
-        else:
-            self.begin_move(slot, shard)
-            self.finish_move(slot)
+        with self._changing:
+            number = self._slot(slot)
+            if number not in self._moving and self.shard_of(number) == shard:
+                return
+            if atomic:
+                self._new_move(number, shard).at_once()
+                return
+            if self._moving.get(number) != shard:
+                self.begin_move(number, shard)
+            self.finish_move(number)
 
     def begin_move(self, slot: Slot, shard: int) -> None:
         """Begin to move a slot. Its owner answers ASK now for a key that it lacks. `finish_move` ends this."""
-        move = self._new_move(slot, shard)
-        self._moving[move.slot] = shard
-        move.open()
+        with self._changing:
+            move = self._new_move(self._slot(slot), shard)
+            move.open()
+            self._moving[move.slot] = shard
 
     def move_keys(self, slot: Slot, *keys: str | bytes) -> None:
         """Move some keys of a slot whose move has begun, or all if none are given."""
-        self._begun(slot).carry(keys)
+        with self._changing:
+            self._begun(slot).carry(keys)
 
     def finish_move(self, slot: Slot) -> None:
         """Move the remaining keys of a slot whose move has begun, then the slot, as `move` does."""
-        move = self._begun(slot)
-        move.finish()
-        self._moving.pop(move.slot, None)
+        with self._changing:
+            move = self._begun(slot)
+            move.finish()
+            del self._moving[move.slot]
 
     def cancel_move(self, slot: Slot) -> None:
         """Leave a slot whose move has begun to its owner. That must have all keys: moved keys cannot return."""
-        move = self._begun(slot)
-        move.cancel()
-        self._moving.pop(move.slot, None)
+        with self._changing:
+            move = self._begun(slot)
+            move.cancel()
+            del self._moving[move.slot]
 
     def __enter__(self) -> list[str]:
         """Start all nodes, join them, wait until the cluster is ready, and return `urls`.
@@ -308,21 +323,17 @@ class Cluster:
             raise ConfigurationError(f"slot {slot}: a number from 0 to {SLOTS - 1} is needed")
         return slot
 
-    def _new_move(self, slot: Slot, shard: int) -> Move:
+    def _new_move(self, slot: int, shard: int) -> Move:
         self.members(shard)
-        number = self._slot(slot)
-        if (other := self._moving.get(number, shard)) != shard:
-            raise RuntimeError(f"slot {number} is being moved to shard {other}: finish or cancel this first")
-        if self.shard_of(number) == shard:
-            raise RuntimeError(f"shard {shard} owns slot {number} already")
-        return self._move(number, shard)
+        if slot in self._moving:
+            raise RuntimeError(f"a move of slot {slot} to shard {self._moving[slot]} has begun: finish or cancel it")
+        if self.shard_of(slot) == shard:
+            raise RuntimeError(f"shard {shard} owns slot {slot} already")
+        return Move(self._nodes, slot, shard, self._password)
 
     def _begun(self, slot: Slot) -> Move:
         number = self._slot(slot)
         if number not in self._moving:
             raise RuntimeError(f"no move of slot {number} has begun")
-        return self._move(number, self._moving[number])
-
-    def _move(self, slot: int, shard: int) -> Move:
-        # A fail-over may have changed both nodes since the move has begun.
-        return Move(self._nodes, slot, self._nodes.owner(slot), self.primary(shard), self._password)
+        # A fail-over may have changed both nodes since then.
+        return Move(self._nodes, number, self._moving[number], self._password)

@@ -157,14 +157,19 @@ def clear(urls: Iterable[str]) -> None:
         redis.RedisError: a master cannot be reached, or refuses.
     """
     for url in urls:
-        with redis.Redis.from_url(url) as server, server.pipeline(transaction=False) as pipeline:
-            for key in server.scan_iter(count=TOGETHER):
-                if not key.endswith(MARKER):
-                    # One by one, because a node of a cluster refuses keys of several slots.
-                    pipeline.unlink(key)
-                if len(pipeline) >= TOGETHER:
-                    pipeline.execute()
-            pipeline.execute()
+        with redis.Redis.from_url(url) as server:
+            clear_one(server)
+
+
+def clear_one(server: redis.Redis) -> None:
+    with server.pipeline(transaction=False) as pipeline:
+        for key in server.scan_iter(count=TOGETHER):
+            if not key.endswith(MARKER):
+                # In a cluster one command takes keys of one slot only.
+                pipeline.unlink(key)
+            if len(pipeline) >= TOGETHER:
+                pipeline.execute()
+        pipeline.execute()
 
 
 class Masters:

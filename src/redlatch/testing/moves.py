@@ -1,8 +1,13 @@
-"""Moving one slot of an embedded cluster, key by key or at once."""
+"""Moving one slot of an embedded cluster, key by key or at once.
+
+Two changes at a time can undo each other: the owner of the later epoch claims all its slots again, as it knows them. So
+`Cluster` makes one change at a time. But nodes promote a replica by themselves, too, and then the claim is repeated.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Collection, Sequence
 
 import redis
@@ -14,28 +19,38 @@ from redlatch.testing.topology import wait_for
 
 __all__ = ["Move"]
 
+FAILED = ("failed", "cancelled")
+
 # The keys in one MIGRATE.
 TOGETHER = 100
 
 MIGRATE_MILLISECONDS = 3000
 
-MOVE_TIMEOUT = 30.0
+MOVE_SECONDS = 30.0
+
+CLAIM_SECONDS = 0.5
 
 
 class Move:
-    """The way of one slot from the node that owns it to another one."""
+    """The way of one slot from the node that owns it to a shard."""
 
-    def __init__(self, nodes: Nodes, slot: int, source: int, target: int, password: str) -> None:
+    def __init__(self, nodes: Nodes, slot: int, shard: int, password: str) -> None:
         self.slot = slot
+        self.shard = shard
         self._nodes = nodes
-        self._source = source
-        self._target = target
+        self._source = nodes.owner(slot)
+        self._target = nodes.primary(shard)
         self._login = ["AUTH", password] if password else []
 
     def open(self) -> None:
         """Make the source answer with ASK for a key that it does not have."""
         self._set(self._target, "IMPORTING", self._nodes.ids[self._source])
-        self._set(self._source, "MIGRATING", self._nodes.ids[self._target])
+        try:
+            self._set(self._source, "MIGRATING", self._nodes.ids[self._target])
+        except redis.RedisError:
+            with contextlib.suppress(redis.RedisError):
+                self._set(self._target, "STABLE")
+            raise
 
     def carry(self, keys: Sequence[str | bytes] = ()) -> None:
         """Move these keys, or all."""
@@ -55,12 +70,11 @@ class Move:
         name = self._nodes.ids[self._target]
         # If the source was first, and the target died then, the slot would have no owner.
         self._set(self._target, "NODE", name)
-        self._set(self._source, "NODE", name)
-        for node in self._nodes.living:
-            # Replicas refuse. They follow their primary.
+        for node in (self._source, *self._nodes.living):
+            # Replicas refuse, and follow their primary.
             with contextlib.suppress(redis.RedisError):
                 self._set(node, "NODE", name)
-        self._await()
+        self._settle()
 
     def cancel(self) -> None:
         # The source would serve the slot without the keys, until they have come back.
@@ -81,8 +95,8 @@ class Move:
                     f"atomic=True: node {self._source} is no Valkey 9 or later: {error}"
                 ) from error
             raise
-        wait_for(lambda: self._unfinished(before), MOVE_TIMEOUT, f"slot {self.slot} is not moved")
-        self._await()
+        wait_for(lambda: self._unfinished(before), MOVE_SECONDS, f"slot {self.slot} is not moved")
+        self._settle()
 
     def _set(self, node: int, *words: str) -> None:
         self._nodes.ask(node, "CLUSTER", "SETSLOT", self.slot, *words)
@@ -100,14 +114,40 @@ class Move:
         """Return in words what the new atomic move does; an empty string if it has succeeded."""
         for name, job in self._jobs().items():
             if name not in before and job["operation"] == "EXPORT" and _holds(job["slot_ranges"], self.slot):
-                if job["state"] in ("failed", "canceled", "cancelled"):
-                    raise RuntimeError(f"node {self._source} did not move slot {self.slot}: {job}")
-                return "" if job["state"] == "success" else f"node {self._source} says {job}"
+                seen = f"node {self._source} says {job['state']}, {job['message'] or 'and no more'}"
+                if job["state"] in FAILED:
+                    raise RuntimeError(f"slot {self.slot} was not moved: {seen}")
+                return "" if job["state"] == "success" else seen
         return f"node {self._source} knows no move of it"
 
-    def _await(self) -> None:
-        slot, target = self.slot, self._target
-        wait_for(lambda: self._nodes.unmoved(slot, target), MOVE_TIMEOUT, f"node {target} does not own slot {slot}")
+    def _settle(self) -> None:
+        """Wait until all living nodes see the shard as the owner."""
+        claim_at = time.monotonic() + CLAIM_SECONDS
+
+        def look() -> str:
+            nonlocal claim_at
+            seen = self._nodes.unmoved(self.slot, self.shard)
+            if seen and time.monotonic() >= claim_at:
+                claim_at = time.monotonic() + CLAIM_SECONDS
+                seen += self._claim()
+            return seen
+
+        wait_for(look, MOVE_SECONDS, f"shard {self.shard} does not own slot {self.slot}")
+
+    def _claim(self) -> str:
+        """Make the primary of the shard claim the slot with a new epoch."""
+        primary = self._nodes.primary(self.shard)
+        name = self._nodes.ids[primary]
+        try:
+            if (owner := self._nodes.owner(self.slot, [primary])) == primary:
+                self._nodes.ask(primary, "CLUSTER", "BUMPEPOCH")
+            else:
+                # Without this state, the server would not take a new epoch.
+                self._set(primary, "IMPORTING", self._nodes.ids[owner])
+                self._set(primary, "NODE", name)
+        except (redis.RedisError, RuntimeError) as error:
+            return f"; node {primary} says {error}"
+        return ""
 
 
 def _text(word: object) -> str:

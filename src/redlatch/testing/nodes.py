@@ -10,7 +10,7 @@ from typing import Any
 
 import redis
 
-from redlatch.testing.embedded import Masters
+from redlatch.testing.embedded import Masters, clear_one
 from redlatch.testing.groups import port_of
 from redlatch.testing.topology import SLOTS, View, problem_of, wait_for
 
@@ -42,6 +42,9 @@ class Nodes:
     def join(self, seconds: float) -> None:
         """Connect to all nodes, and make them a cluster."""
         self._clients = [_client_of(url) for url in self.servers.urls]
+        for client in self._clients:
+            # They parse the reply to INFO, and others in some versions.
+            client.response_callbacks.clear()
         own = [View(self.ask(node, "CLUSTER", "NODES")) for node in range(self.count)]
         self.ids = [view.me for view in own]
         for node in range(self.count):
@@ -64,6 +67,10 @@ class Nodes:
             client.close()
         self._clients.clear()
 
+    def clear(self, node: int) -> None:
+        with _client_of(self.servers.urls[self.checked(node)]) as server:
+            clear_one(server)
+
     def ask(self, node: int, *command: str | bytes | int) -> Any:
         reply = self._clients[self.checked(node)].execute_command(*command)
         return reply.decode() if isinstance(reply, bytes) else reply
@@ -83,11 +90,11 @@ class Nodes:
             raise IndexError(f"no shard {shard}: this cluster has shards 0 to {self.shards - 1}")
         return list(range(shard * self.size, shard * self.size + self.size))
 
-    def views(self) -> tuple[dict[int, View], list[str]]:
-        """Return what each living node sees, and in words which of them do not answer."""
+    def views(self, nodes: Iterable[int] | None = None) -> tuple[dict[int, View], list[str]]:
+        """Return what these nodes see, or all living ones, and in words which of them do not answer."""
         self.checked(0)
         views, silent = {}, []
-        for node in self.living:
+        for node in self.living if nodes is None else nodes:
             try:
                 views[node] = View(self.ask(node, "CLUSTER", "NODES"))
             except redis.RedisError as error:
@@ -100,9 +107,9 @@ class Nodes:
         views, silent = self.views()
         return _most_common(self._primaries(shard, views).values(), f"no node sees a primary of shard {shard}", silent)
 
-    def owner(self, slot: int) -> int:
-        """Return the node that owns a slot, as most living nodes say."""
-        views, silent = self.views()
+    def owner(self, slot: int, nodes: Iterable[int] | None = None) -> int:
+        """Return the node that owns a slot, as most of these nodes say, or of all living ones."""
+        views, silent = self.views(nodes)
         return _most_common(self._owners(slot, views).values(), f"no node sees an owner of slot {slot}", silent)
 
     def strangers(self) -> str:
@@ -139,21 +146,35 @@ class Nodes:
 
         return look
 
-    def unmoved(self, slot: int, target: int) -> str:
-        """Return in words how the living nodes see a slot; an empty string if all see the target as its owner."""
+    def unmoved(self, slot: int, shard: int) -> str:
+        """Return in words how the living nodes see a slot; an empty string if all see its owner in the shard."""
         views, found = self.views()
-        seen = self._owners(slot, views).items()
-        return "; ".join(found + [f"node {node} sees node {owner} as owner" for node, owner in seen if owner != target])
+        for node, owner in self._owners(slot, views).items():
+            if owner not in self.members(shard):
+                found.append(f"node {node} sees node {owner} as owner")
+        return "; ".join(found)
 
     def problem(self) -> str:
         """Return in words why the living nodes are not ready; an empty string if they are."""
+        return self.unready() or self.discord()
+
+    def unready(self) -> str:
+        """Return in words which living nodes are not connected, or do not serve; an empty string if all do."""
         views, found = self.views()
         living = {self.ids[node]: node for node in views}
         for node, view in views.items():
             if why := problem_of(view, self.info(node), living):
                 found.append(f"node {node} {why}")
-        if not found and len({view.slots for view in views.values()}) > 1:
-            found.append("the nodes do not agree on the owners of the slots")
+        return "; ".join(found)
+
+    def discord(self) -> str:
+        """Return in words on which owners the living nodes do not agree; an empty string if they do."""
+        views, found = self.views()
+        for shard in range(self.shards):
+            ids = [self.ids[node] for node in self.members(shard)]
+            seen = {node: view.slots_of(ids) for node, view in views.items()}
+            if len(set(seen.values())) > 1:
+                found += [f"node {node} sees the slots {slots} in shard {shard}" for node, slots in seen.items()]
         return "; ".join(found)
 
     def service(self) -> str:
@@ -182,10 +203,7 @@ def _client_of(url: str) -> Any:
     options: dict[str, Any] = {"socket_timeout": REPLY_TIMEOUT, "retry": None, "protocol": 2}
     if url.startswith("rediss"):
         options |= {"ssl_cert_reqs": "none", "ssl_check_hostname": False}
-    client = redis.Redis.from_url(url, **options)
-    # They parse the reply to INFO, and others in some versions.
-    client.response_callbacks.clear()
-    return client
+    return redis.Redis.from_url(url, **options)
 
 
 def _most_common(seen: Iterable[int | None], problem: str, silent: list[str]) -> int:

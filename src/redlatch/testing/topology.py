@@ -59,6 +59,11 @@ class View:
         """Return how many slots have an owner."""
         return sum(last - first + 1 for _, ranges in self.slots for first, last in ranges)
 
+    def slots_of(self, ids: Collection[str]) -> str:
+        """Return the slots that nodes own, such as ``0-99 105-105``."""
+        ranges = sorted(edges for name, ranges in self.slots for edges in ranges if name in ids)
+        return " ".join(f"{first}-{last}" for first, last in ranges)
+
     def owner_of(self, slot: int) -> str | None:
         """Return the id of the node that owns a slot."""
         owners = (name for name, ranges in self.slots for first, last in ranges if first <= slot <= last)
