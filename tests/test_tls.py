@@ -29,7 +29,7 @@ from support.masters import SERVERS, Farm, Keys
 from support.selection import on_one_face
 
 from redlatch import AsyncClient, Client, ConfigurationError, LockError, QuorumUnavailable, impl
-from redlatch.testing import embedded, sentinels
+from redlatch.testing import cluster, embedded, sentinels
 
 LONG = 60.0
 PASSWORD = "s3cr3t/p@ss:w%rd"
@@ -198,6 +198,24 @@ def test_a_group_whose_sentinels_speak_tls_fails_over(connect: Face, certificate
         stranger = connect(with_options(urls, ssl_ca_certs=certificates / "stranger.crt"))
         with pytest.raises(QuorumUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
             stranger.lock(name).acquire()
+
+
+def test_a_cluster_that_speaks_tls_moves_its_slots_and_fails_over(certificates: Any) -> None:
+    server = SERVERS["redis-on-path"]
+    if server is None:
+        pytest.skip("there is no redis-server on PATH")
+    fleet = cluster(server=server, config=tls_config(certificates) | {"requirepass": PASSWORD})
+    with fleet:
+        assert fleet.url.startswith(f"rediss+cluster://:{QUOTED}@127.0.0.1:")
+        name = fleet.name_in(0)
+        options = {"ssl_ca_certs": str(certificates / "authority.crt"), "decode_responses": True}
+        host, port = fleet.address(0).split(":")
+        with redis.RedisCluster(host, int(port), ssl=True, password=PASSWORD, **options) as client:  # type: ignore[arg-type]
+            client.set(name, "value")
+            fleet.move(name, 1)
+            fleet.fail_over(1)
+            assert client.get(name) == "value"
+        fleet.clear()
 
 
 def test_masters_of_an_unknown_authority_have_no_vote(connect: Face, tls: Any, certificates: Any, name: str) -> None:

@@ -13,7 +13,14 @@ PAGE = Path(__file__).parents[2] / "docs/testing.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"# (\w+)\.py\n")
 
-TESTS = {"test_shop": 5, "test_workers": 1, "test_servers": 2, "test_own_fixtures": 2}
+TESTS = {
+    "test_shop": 5,
+    "test_workers": 1,
+    "test_servers": 2,
+    "test_own_fixtures": 2,
+    "test_cluster": 3,
+    "test_own_cluster": 1,
+}
 
 
 def files() -> dict[str, str]:

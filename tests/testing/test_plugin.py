@@ -18,7 +18,7 @@ pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).parents[2]
 NAME = "redlatch.testing.plugin"
-FIXTURES = ("redlatch_async_memory", "redlatch_client", "redlatch_masters", "redlatch_memory")
+FIXTURES = ("redlatch_async_memory", "redlatch_client", "redlatch_cluster", "redlatch_masters", "redlatch_memory")
 
 
 def run(pytester: pytest.Pytester, text: str, *options: str) -> pytest.RunResult:
@@ -95,6 +95,27 @@ def test_real_masters_are_emptied_between_tests(pytester: pytest.Pytester) -> No
         "redlatch_masters=5",
     )
     done.assert_outcomes(passed=3)
+
+
+def test_the_cluster_is_whole_and_empty_in_each_test(pytester: pytest.Pytester) -> None:
+    done = run(
+        pytester,
+        """
+        import pytest
+        import redis
+
+        @pytest.mark.parametrize("time", [1, 2])
+        def test_cluster(redlatch_cluster, time):
+            assert redlatch_cluster.living == [0, 1, 2, 3, 4, 5]
+            host, port = redlatch_cluster.address(0).split(":")
+            with redis.RedisCluster(host, int(port)) as client:
+                assert client.set("a", "value", nx=True)
+            redlatch_cluster.begin_move("a", (redlatch_cluster.shard_of("a") + 1) % 3)
+            redlatch_cluster.kill(redlatch_cluster.replicas(0)[0])
+            redlatch_cluster.pause(redlatch_cluster.replicas(1)[0])
+        """,
+    )
+    done.assert_outcomes(passed=2)
 
 
 def test_a_wrong_number_of_masters_is_named(pytester: pytest.Pytester) -> None:

@@ -214,7 +214,7 @@ class Cluster:
         former = self.primary(shard)
         heirs = [node for node in self.members(shard) if node != former and node in self.living]
         if not heirs:
-            raise RuntimeError(f"no replica of shard {shard} runs")
+            raise RuntimeError(f"no replica of shard {shard} is running")
         if how == "graceful" and former not in self.living:
             raise RuntimeError(
                 f"node {former}, the primary of shard {shard}, is not running: use 'force' or 'takeover'"

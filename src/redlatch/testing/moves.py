@@ -19,8 +19,6 @@ from redlatch.testing.topology import wait_for
 
 __all__ = ["Move"]
 
-FAILED = ("failed", "cancelled")
-
 # The keys in one MIGRATE.
 TOGETHER = 100
 
@@ -87,15 +85,19 @@ class Move:
         """Let the servers move the slot with its keys, and wait until all living nodes know it."""
         words = ("SLOTSRANGE", self.slot, self.slot, "NODE", self._nodes.ids[self._target])
         try:
-            before = set(self._jobs())
+            before = set(self._exports())
             self._nodes.ask(self._source, "CLUSTER", "MIGRATESLOTS", *words)
         except redis.ResponseError as error:
             if "unknown subcommand" in str(error).lower():
-                raise ConfigurationError(
-                    f"atomic=True: node {self._source} is no Valkey 9 or later: {error}"
-                ) from error
+                problem = f"atomic=True needs Valkey 9 or later, and node {self._source} says {error}"
+                raise ConfigurationError(problem) from error
             raise
-        wait_for(lambda: self._unfinished(before), MOVE_SECONDS, f"slot {self.slot} is not moved")
+        try:
+            wait_for(lambda: self._unfinished(before), MOVE_SECONDS, f"slot {self.slot} was not moved")
+        except TimeoutError:
+            with contextlib.suppress(redis.RedisError):
+                self._nodes.ask(self._source, "CLUSTER", "CANCELSLOTMIGRATIONS")
+            raise
         self._settle()
 
     def _set(self, node: int, *words: str) -> None:
@@ -105,17 +107,19 @@ class Move:
         keys: list[bytes] = self._nodes.ask(self._source, "CLUSTER", "GETKEYSINSLOT", self.slot, TOGETHER)
         return keys
 
-    def _jobs(self) -> dict[str, dict[str, str]]:
+    def _exports(self) -> dict[str, dict[str, str]]:
         """Return the atomic moves that the source knows, by their names."""
-        jobs = [[_text(word) for word in job] for job in self._nodes.ask(self._source, "CLUSTER", "GETSLOTMIGRATIONS")]
-        return {job["name"]: job for job in (dict(zip(words[::2], words[1::2], strict=True)) for words in jobs)}
+        replies = self._nodes.ask(self._source, "CLUSTER", "GETSLOTMIGRATIONS")
+        texts = [[word.decode() if isinstance(word, bytes) else str(word) for word in reply] for reply in replies]
+        jobs = [dict(zip(words[::2], words[1::2], strict=True)) for words in texts]
+        return {job["name"]: job for job in jobs if job["operation"] == "EXPORT"}
 
     def _unfinished(self, before: Collection[str]) -> str:
         """Return in words what the new atomic move does; an empty string if it has succeeded."""
-        for name, job in self._jobs().items():
-            if name not in before and job["operation"] == "EXPORT" and _holds(job["slot_ranges"], self.slot):
-                seen = f"node {self._source} says {job['state']}, {job['message'] or 'and no more'}"
-                if job["state"] in FAILED:
+        for name, job in self._exports().items():
+            if name not in before:
+                seen = f"node {self._source} says {job['state']} {job['message']}".rstrip()
+                if job["state"] in ("failed", "cancelled"):
                     raise RuntimeError(f"slot {self.slot} was not moved: {seen}")
                 return "" if job["state"] == "success" else seen
         return f"node {self._source} knows no move of it"
@@ -148,13 +152,3 @@ class Move:
         except (redis.RedisError, RuntimeError) as error:
             return f"; node {primary} says {error}"
         return ""
-
-
-def _text(word: object) -> str:
-    return word.decode() if isinstance(word, bytes) else str(word)
-
-
-def _holds(ranges: str, slot: int) -> bool:
-    """Return whether ranges such as ``5-5 7-9`` contain a slot."""
-    edges = [text.partition("-") for text in ranges.split()]
-    return any(int(first) <= slot <= int(last or first) for first, _, last in edges)

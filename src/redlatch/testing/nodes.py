@@ -61,6 +61,9 @@ class Nodes:
             primary, *replicas = self.members(shard)
             for node in replicas:
                 self.ask(node, "CLUSTER", "REPLICATE", self.ids[primary])
+        if self.size > 1:
+            shards = set(range(self.shards))
+            wait_for(lambda: self.unwritten(shards), seconds, "the replicas do not follow")
 
     def close(self) -> None:
         for client in self._clients:
@@ -120,6 +123,25 @@ class Nodes:
                 found.append(f"node {node} does not know {len(unknown)} of {self.count} nodes")
         return "; ".join(found)
 
+    def unwritten(self, shards: set[int]) -> str:
+        """Write to each shard whose replicas follow, and remove it from `shards`. Return in words what the others lack.
+
+        CLUSTER SLOTS lists no replica before its first write.
+        """
+        found = []
+        for shard in list(shards):
+            primary, *replicas = self.members(shard)
+            links = {node: self.info(node).get("master_link_status") for node in replicas}
+            found += [f"the link of node {node} is {link}" for node, link in links.items() if link != "up"]
+            if set(links.values()) == {"up"}:
+                try:
+                    self.ask(primary, "FLUSHALL")
+                    shards.remove(shard)
+                except redis.ResponseError as error:
+                    # With min-replicas-to-write, it counts its replicas once a second.
+                    found.append(f"node {primary} says {error}")
+        return "; ".join(found)
+
     def unpromoted(self, shard: int, heirs: Collection[int]) -> str:
         """Return in words how the living nodes see a shard; an empty string if all see one living heir as primary."""
         views, silent = self.views()
@@ -163,7 +185,7 @@ class Nodes:
         views, found = self.views()
         living = {self.ids[node]: node for node in views}
         for node, view in views.items():
-            if why := problem_of(view, self.info(node), living):
+            if why := problem_of(view, self.info(node), living, self.listed(node)):
                 found.append(f"node {node} {why}")
         return "; ".join(found)
 
@@ -189,6 +211,14 @@ class Nodes:
         except redis.RedisError:
             return {}
         return dict(line.split(":", 1) for line in "\n".join(lines).splitlines() if ":" in line)
+
+    def listed(self, node: int) -> set[str]:
+        """Return the ids of the nodes that a node tells to clients; none if it does not answer."""
+        try:
+            slots = self.ask(node, "CLUSTER", "SLOTS")
+        except redis.RedisError:
+            return set()
+        return {peer[2].decode() for _, _, *peers in slots for peer in peers}
 
     def _primaries(self, shard: int, views: dict[int, View]) -> dict[int, int | None]:
         nodes = {self.ids[node]: node for node in self.members(shard)}

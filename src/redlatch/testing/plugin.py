@@ -1,4 +1,4 @@
-"""The pytest plugin: fixtures with clients in memory, and with real masters on this machine.
+"""The pytest plugin: fixtures with clients in memory, and with real masters and clusters on this machine.
 
 pytest imports it in every run, so a test that uses no fixture of it imports nothing else of redlatch.
 """
@@ -12,7 +12,7 @@ import pytest
 
 if TYPE_CHECKING:
     from redlatch import Client
-    from redlatch.testing import AsyncMemoryClient, MemoryClient
+    from redlatch.testing import AsyncMemoryClient, Cluster, MemoryClient
 
 SETTING = "redlatch_masters"
 COUNT = 3
@@ -52,6 +52,26 @@ def redlatch_client(redlatch_masters: list[str]) -> Iterator[Client]:
 
     with Client(redlatch_masters) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def _redlatch_cluster_running() -> Iterator[Cluster]:
+    from redlatch.testing import cluster
+
+    running = cluster()
+    with running:
+        yield running
+
+
+@pytest.fixture
+def redlatch_cluster(_redlatch_cluster_running: Cluster) -> Iterator[Cluster]:
+    """Return a running cluster of three shards, each with a replica. All tests of a session share it.
+
+    After the test all nodes run again, and all locks are removed. Slots and primaries stay where the test moved them.
+    """
+    yield _redlatch_cluster_running
+    _redlatch_cluster_running.repair()
+    _redlatch_cluster_running.clear()
 
 
 @pytest.fixture

@@ -75,13 +75,14 @@ class View:
         return max(found, key=lambda peer: (not peer.fails, peer.epoch)).id if found else None
 
 
-def problem_of(view: View, info: Mapping[str, str], living: Mapping[str, int]) -> str:
+def problem_of(view: View, info: Mapping[str, str], living: Mapping[str, int], listed: Collection[str]) -> str:
     """Return in words why a node is not ready; an empty string if it is.
 
     Args:
         view: what the node sees.
         info: its CLUSTER INFO and INFO REPLICATION.
         living: the nodes that run, by their ids.
+        listed: the ids of the nodes that it tells to clients (CLUSTER SLOTS).
     """
     state, me = info.get("cluster_state"), view.peers[view.me]
     if state != "ok" or view.assigned != SLOTS:
@@ -96,6 +97,10 @@ def problem_of(view: View, info: Mapping[str, str], living: Mapping[str, int]) -
     online = sum(name.startswith("slave") and "state=online" in value for name, value in info.items())
     if online < followers:
         return f"sends its writes to {online} of {followers} replicas"
+    owners = {name for name, _ in view.slots}
+    serving = [node for node, peer in peers.items() if peer is not None and owners & {peer.id, peer.primary}]
+    if hidden := [node for name, node in living.items() if node in serving and name not in listed]:
+        return f"does not list {', '.join(f'node {node}' for node in hidden)} in CLUSTER SLOTS"
     return ""
 
 
