@@ -295,6 +295,40 @@ use()
     assert len(set(tokens)) == len(tokens) == 6
 
 
+def test_the_counts_of_a_client_made_before_the_fork_open_a_latch(run: Any, three: list[str], name: str) -> None:
+    run(
+        """
+client = Client(urls)
+def count():
+    client.latch(name, 2).count_down()
+in_child(count)
+count()
+assert client.latch(name, 2).wait(timeout=20)
+client.close()
+""",
+        name,
+        *three,
+    )
+
+
+def test_waiters_for_a_fair_lock_have_places_of_their_own_after_a_fork(run: Any, three: list[str], name: str) -> None:
+    numbers = run(
+        """
+client = Client(urls)
+def use():
+    with client.lock(name, fair=True, timeout=20) as lock:
+        print(lock._hold.kind.number, flush=True)
+in_child(use)
+in_child(use)
+use()
+client.close()
+""",
+        name,
+        *three,
+    ).split()
+    assert len(set(numbers)) == 3
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_row_29_a_process_of_multiprocessing_excludes_its_parent(
     method: str, implementation: impl.Implementation, three: list[str], name: str, keys: Keys, tmp_path: Path

@@ -67,8 +67,18 @@ class Scene:
     def rung(self, ticket: int) -> bool:
         return bool(self.master.get(self.bell_of(ticket)) == "c")
 
-    def all_rung(self) -> bool:
-        return bool(self.master.get(f"{{{self.name}}}\0bell") == "c")
+    def rings_for_all(self, number: int, count: int) -> bool:
+        """Return whether a call changes the bell of all waiters."""
+        with self.master.pipeline() as watching:
+            watching.watch(f"{{{self.name}}}\0bell")
+            self.notify(number, count)
+            watching.multi()
+            watching.ping()
+            try:
+                watching.execute()
+            except redis.WatchError:
+                return True
+        return False
 
     def add(self, *counts: int, of: int = 3) -> Any:
         return self.run(condition.LATCH_ADD, TTL, of, *counts)
@@ -101,7 +111,7 @@ def test_the_sha_of_a_script_is_the_servers(scene: Scene) -> None:
 def test_a_call_goes_to_the_waiter_that_entered_first_and_each_key_has_a_ttl(scene: Scene) -> None:
     assert (scene.enter(A), scene.enter(B)) == (WAITS, WAITS)
     assert scene.notify(CALL) == A
-    assert (scene.rung(A), scene.rung(B), scene.all_rung()) == (True, False, False)
+    assert (scene.rung(A), scene.rung(B)) == (True, False)
     assert (scene.ask(A), scene.ask(B)) == (CALL, WAITS)
     assert len(scene.ttls()) == 3
     assert all(0 < ttl <= ALIVE + 3 * KEEP for ttl in scene.ttls().values())
@@ -121,9 +131,15 @@ def test_a_call_of_all_reaches_every_waiter_before_it_and_none_after_it(scene: S
     late = CALL + 1
     assert scene.enter(late) == WAITS
     assert (scene.ask(A), scene.ask(B), scene.ask(late)) == (CALL, CALL, WAITS)
-    assert scene.all_rung()
     # A waiter that was called with all others takes no call of another one.
     assert scene.notify(NEXT) == late
+
+
+def test_a_call_of_all_rings_their_bell_which_does_not_wake_later_waiters_when_its_ttl_ends(scene: Scene) -> None:
+    scene.enter(A)
+    assert scene.rings_for_all(CALL, 0)
+    assert not scene.rings_for_all(NEXT, 1)
+    assert not scene.master.exists(f"{{{scene.name}}}\0bell")
 
 
 @pytest.mark.parametrize("count", [0, 1])
@@ -164,7 +180,7 @@ def test_a_waiter_that_leaves_passes_its_call_on_at_once(scene: Scene) -> None:
     scene.enter(B)
     scene.notify(CALL)
     assert scene.leave(A) == B
-    assert (scene.rung(A), scene.rung(B), scene.all_rung()) == (False, True, False)
+    assert (scene.rung(A), scene.rung(B)) == (False, True)
     assert scene.ask(B) == CALL
 
 

@@ -54,6 +54,13 @@ else:
 
 _CUT = Struct("32s" * 100)
 
+# Not the generator that the application shares, which it may have seeded. Waiters of fair locks and counts of latches
+# are random numbers, so a fork of a process that has made a client must draw other ones.
+_RANDOM = random.Random()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_RANDOM.seed)
+
 _MakeGuard = Callable[[Callable[[int, int], None]], Any]
 
 
@@ -126,7 +133,7 @@ class BaseClient:
         ]
         quorum: Calls = calls.Calls(
             clock=impl.current.module("wire.engine.net").BootClock(),
-            random=random.Random().random,
+            random=_RANDOM.random,
             tokens=quorums.Tokens(draw_tokens, self._label if self._owner and self._labels else None),
             fences=policy.Fences(wall_us),
             **given,

@@ -24,7 +24,8 @@ end
 #
 # Each waiter watches two keys: its own bell, KEYS[1] .. ":" .. ticket, and KEYS[3], which rings for a call of all. A
 # script cannot ring a bell whose key it was not given. So the answer has the ticket of the waiter that has got a call,
-# and the client rings its bell by a second command on the same connection.
+# and the client rings its bell by a second command on the same connection. KEYS[3] is deleted at once: a push when its
+# ttl ends would wake later waiters.
 
 # The answer if no call has reached the waiter, or a notify has called no waiter. All numbers are higher.
 WAITS = 2
@@ -139,7 +140,11 @@ local _,waiting=waiters()
 local found,called=calls()
 if math.max(waiting,called)>=call then return -math.max(waiting,called) end
 local _,new=ready(keep)
-if all then redis.call("set",KEYS[3],"c","PX",keep) end
+if all then
+redis.call("del",KEYS[3])
+redis.call("set",KEYS[3],"c","PX",keep)
+redis.call("del",KEYS[3])
+end
 redis.call("zadd",KEYS[2],now+keep,text(call)..(all and ":*" or ":"))
 if new then redis.call("pexpire",KEYS[2],2*keep) end
 local has,left=settle()

@@ -1008,19 +1008,19 @@ def test_row_44_a_master_that_pushes_more_than_it_should_is_dropped(rig: Rig) ->
     push = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$7\r\nthe-key\r\n"
     most = rig.engine.PUSHES_AHEAD
     rig.adopt(0, tracking=True)
-    look = rig.watch(rig.commands.Look(b"the-key"), 3, 2)
+    look = rig.watch(rig.commands.LookAsFirst(b"the-key", b"the-bell"), 3, 2)
     for _ in range(3):
         rig.fleet.submit(look)
         rig.fleet.flush()
-        rig.reply(0, OK + b":1000\r\n", push)
+        rig.reply(0, OK + b":1000\r\n", push * 2)
     for _ in range(most // 16):
         rig.reply(0, push * 16)
     assert rig.is_up(0)
-    assert len(rig.fleet.changed) == 3 + most
+    assert len(rig.fleet.changed) == 6 + most
     rig.reply(0, push)
     assert rig.fallen() == [0]
     assert ", more pushes than expected" in str(rig.fleet.links[0].cause)
-    assert len(rig.fleet.changed) == 3 + most
+    assert len(rig.fleet.changed) == 6 + most
 
 
 def test_row_44_commands_with_missing_scripts_are_not_kept_without_bound(rig: Rig) -> None:

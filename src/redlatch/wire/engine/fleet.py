@@ -88,6 +88,9 @@ _REPLACED = ("READONLY", "LOADING")
 # after so many pushes too many: a flood of pushes could keep this process busy.
 PUSHES_AHEAD = 1024
 
+# No question reads more keys than this.
+MOST_TRACKED = 2
+
 # Above this number of owed releases, the oldest keys are left to their ttl.
 MAX_OWED = 4 * MAX_PENDING
 
@@ -285,9 +288,9 @@ class Fleet:
                 self.send_on(link, self.ballot_of(Wait(replicas, timeout_ms)))
 
     def _announce(self, link: Link, command: Command) -> None:
-        """Make the master track the key of a question, so that it pushes a change."""
+        """Make the master track the keys of a question, so that it pushes a change."""
         if command.meaning in (NO, TRACKED) and link.traits.tracking:
-            link.pushes += 1
+            link.pushes += MOST_TRACKED
             self.wires.stage(link.index, self._note.payload(link.dialect))
             link.pending.append(self.ballot_of(self._note))
 
