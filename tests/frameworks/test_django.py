@@ -559,8 +559,8 @@ def test_caches_of_many_contexts_share_one_connection(make_cache: MakeCache, fle
         ({"default": {"MASTERS": []}}, r"settings\.REDLATCH\['default'\]: masters: at least one is needed"),
         ({"default": {"MASTERS": "redis://a,b"}}, r"\['default'\]: masters\[0\]: several hosts in one URL"),
         (
-            {"default": {"MASTERS": [redis.asyncio.RedisCluster(host="localhost")]}},
-            r"\['default'\]: masters\[0\]: a RedisCluster is no master: redlatch does not serve clusters",
+            {"default": {"MASTERS": [redis.asyncio.RedisCluster(host="localhost"), "redis://a"]}},
+            r"\['default'\]: masters\[0\]: a cluster cannot be listed beside other masters",
         ),
         ({"default": {"MASTERS": "redis://a", "OPTIONS": {"ttl": -1}}}, "ttl: a finite number of seconds"),
         ({"default": {"MASTERS": "redis://a", "OPTIONS": {"tll": 1}}}, "unexpected keyword argument 'tll'"),
