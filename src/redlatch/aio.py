@@ -188,7 +188,8 @@ class AsyncClient(BaseClient):
     Args:
         masters: the URLs (redis://, rediss://, valkey://, valkeys://, unix://, redis+sentinel://) of independent
             servers, or redis-py clients, whose settings are used. One string may have several URLs, with commas or
-            spaces between them. One master makes a single-server lock.
+            spaces between them. One master makes a single-server lock. Or one cluster: its URL (redis+cluster://,
+            rediss+cluster://), or a `redis.RedisCluster`, also that of `redis.asyncio`.
         ttl: how long a lock lives unless it is extended, in seconds. Default 10.
         timeout: how long ``async with`` and `AsyncLock.acquire` wait for a lock without a timeout of its own, in
             seconds. Default: no limit.
@@ -215,6 +216,9 @@ class AsyncClient(BaseClient):
             clients of these masters and this prefix must give the same guard. None lets every master vote. Default
             `Guard()`: 60 s.
         next: the masters to go over to, if a handover (`redlatch masters move`) is planned. Default none.
+        host_map: where the nodes of a cluster are reached, behind NAT or a tunnel: a mapping from the addresses
+            ("host:port") that the cluster announces, or a function of such an address, which is called in threads of
+            the client. The hosts of the URL are reached as they are. Default none.
         owner: whose locks these are, as `AsyncLock.holder` shows it to others: at most 64 bytes that can be printed.
             None takes the host and the process, as "host:pid"; "" is none, and shortens the tokens. Default None.
         scripts: "lua" uses scripts, and refuses a master that forbids them. "watch" uses transactions (WATCH, MULTI,

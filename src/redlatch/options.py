@@ -18,13 +18,14 @@ from .config import SWITCH, attempt_ns_of, check_type, heartbeat_ns_of, patience
 from .errors import ConfigurationError
 from .guard.settings import DEFAULT_GUARD, Guard
 from .loss import Loss, OnLost, on_lost_of
+from .masters.cluster import HostMap
 from .quorum.policy import Handoff, Retry
 from .votes.key import prefix_of
 from .votes.label import LONGEST
 from .votes.units import UNBOUNDED
 from .wire.dial.scripting import Scripts, scripts_of
 
-MasterLike = str | redis.Redis | redis.asyncio.Redis
+MasterLike = str | redis.Redis | redis.asyncio.Redis | redis.RedisCluster | redis.asyncio.RedisCluster
 Masters = MasterLike | Iterable[MasterLike]
 Wakeups = Literal["auto", "poll"]
 
@@ -58,6 +59,7 @@ class Options:
     refuse_late: bool = False
     guard: Guard | None = DEFAULT_GUARD
     next: Masters | None = None
+    host_map: HostMap | None = None
     owner: str | None = None
     scripts: Scripts = "auto"
     synced: bool | int = False

@@ -13,15 +13,17 @@ from typing import Any
 
 import pytest
 import redis
+import redis.asyncio.lock
 import redis.asyncio.sentinel
+import redis.exceptions
 import redis.lock
 import redis.sentinel
-from support.faces import PATIENCE, ask, await_true
+from support.faces import PATIENCE, ask, await_true, in_thread
 
-from redlatch import AsyncClient, Client, ConfigurationError, impl
-from redlatch.compat import aioredlock, clients, pottery, redis_lock, redis_py, redlock
-from redlatch.masters.server import WHOLE_CLUSTER
-from redlatch.testing import Sentinels, embedded, sentinels
+from redlatch import ConfigurationError, impl
+from redlatch.compat import aioredlock, clients, install, pottery, redis_lock, redis_py, redlock, uninstall
+from redlatch.masters.server import whole_cluster
+from redlatch.testing import Cluster, Sentinels, cluster, sentinels
 
 
 @pytest.fixture
@@ -170,82 +172,241 @@ def test_clients_of_closed_loops_are_collected(implementation: impl.Implementati
     assert [reference() is None for reference in seen[:-1]] == [True, True]
 
 
-# --- settings that redlatch would have to leave out, and clusters --------------------------------------------
+# --- clusters ------------------------------------------------------------------------------------------------
+
+# Names in all shards.
+NAMES = 12
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[str]:
-    """The URL of a cluster of one node, which has all slots."""
-    config = {"cluster-enabled": "yes", "cluster-config-file": "nodes.conf"}
-    with embedded.masters(1, config=config) as [url]:
-        with ask(url) as node:
-            node.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-            await_true(lambda: b"cluster_state:ok" in node.execute_command("CLUSTER", "INFO"))
-        yield url
+def nodes() -> Iterator[Cluster]:
+    made = cluster(3, replicas=0)
+    with made:
+        yield made
 
 
 @contextlib.contextmanager
-def client_of_cluster(url: str) -> Iterator[Any]:
-    client = redis.RedisCluster.from_url(url)
+def of_cluster(nodes: Cluster, kind: type[redis.RedisCluster] = redis.RedisCluster, **options: Any) -> Iterator[Any]:
+    host, _, port = nodes.address(0).rpartition(":")
+    client = kind(host=host, port=int(port), **options)
     try:
         yield client
     finally:
-        # `close` leaves the connections of pools that were made from a URL.
-        client.disconnect_connection_pools()
         client.close()
 
 
-def test_a_client_of_a_cluster_is_refused_with_what_to_use(implementation: impl.Implementation, cluster: str) -> None:
-    with client_of_cluster(cluster) as client:
-        uses: list[Callable[[], Any]] = [
-            lambda: Client(client),
-            lambda: AsyncClient([client]),
-            lambda: clients.client_of([client]),
-            lambda: redis_lock.Lock(client, "x", strict=False).acquire(),
-            lambda: pottery.Redlock(key="x", masters={client}).acquire(),
-            lambda: redlock.Redlock([client]),
-        ]
-        for use in uses:
-            with pytest.raises((ConfigurationError, Warning)) as caught:
-                use()
-            assert f"a RedisCluster is no master: {WHOLE_CLUSTER}" in str(caught.value)
+def of_cluster_for_asyncio(nodes: Cluster) -> Any:
+    host, _, port = nodes.address(0).rpartition(":")
+    return redis.asyncio.RedisCluster(host=host, port=int(port))
 
 
-def test_an_asyncio_client_of_a_cluster_is_refused_with_what_to_use(
-    implementation: impl.Implementation, cluster: str
+def test_all_clients_of_a_cluster_share_one(implementation: impl.Implementation, nodes: Cluster) -> None:
+    with of_cluster(nodes) as one, of_cluster(nodes, decode_responses=True) as two:
+        assert clients.client_of([one]) is clients.client_of([two])
+        with of_cluster(nodes, client_name="shop") as named:
+            assert clients.client_of([named]) is not clients.client_of([one])
+
+
+def test_a_client_ends_with_the_last_client_of_its_cluster(implementation: impl.Implementation, nodes: Cluster) -> None:
+    with of_cluster(nodes) as client:
+        ours = weakref.ref(clients.client_of([client]))
+        assert ours() is not None
+    del client
+    await_true(lambda: gc.collect() >= 0 and ours() is None)
+
+
+def test_a_redis_py_lock_on_a_cluster(implementation: impl.Implementation, nodes: Cluster, name: str) -> None:
+    with of_cluster(nodes) as client:
+        for number in range(NAMES):
+            lock = redis_py.Lock(client, f"{name}-{number}", timeout=50)
+            theirs = redis.lock.Lock(client, f"{name}-{number}", timeout=5)
+            assert lock.acquire() and lock.local.lease is not None
+            assert lock.owned() and lock.locked() and not theirs.acquire(blocking=False)
+            lock.extend(10)
+            # The server shortens the key.
+            lock.extend(20, replace_ttl=True)
+            assert 15_000 < client.pttl(f"{name}-{number}") <= 20_000
+            lock.release()
+            assert theirs.acquire(blocking=False) and not lock.acquire(blocking=False)
+            theirs.release()
+            assert lock.acquire(token="mine") and client.get(f"{name}-{number}") == b"mine"
+            lock.release()
+            with pytest.raises(redis.exceptions.LockError):
+                lock.release()
+
+
+def test_waiters_of_a_redis_py_lock_on_a_cluster_wake_each_other(
+    implementation: impl.Implementation, nodes: Cluster, name: str
 ) -> None:
+    with of_cluster(nodes) as client:
+        theirs = redis.lock.Lock(client, name, timeout=50, thread_local=False)
+        assert theirs.acquire()
+        waiting = in_thread(redis_py.Lock(client, name, timeout=5).acquire)
+        await_true(lambda: clients.client_of([client]).stats().waiting)
+        theirs.release()
+        assert waiting.result(PATIENCE)
+
+
+def test_the_lock_of_a_cluster_is_the_drop_in_once_it_is_installed(
+    implementation: impl.Implementation, nodes: Cluster, name: str
+) -> None:
+    install("redis")
+    try:
+        with of_cluster(nodes) as client, client.lock(name, timeout=5) as lock:
+            assert isinstance(lock, redis_py.Lock) and lock.local.lease is not None
+    finally:
+        uninstall("redis")
+
+
+def test_an_asyncio_redis_py_lock_on_a_cluster(implementation: impl.Implementation, nodes: Cluster, name: str) -> None:
     async def main() -> None:
-        client = redis.asyncio.RedisCluster.from_url(cluster)
-        try:
-            uses: list[Callable[[], Any]] = [
-                lambda: AsyncClient(client),  # type: ignore[arg-type]
-                lambda: Client([client]),  # type: ignore[list-item]
-                lambda: clients.async_client_of([client]),
-            ]
-            for use in uses:
-                with pytest.raises(ConfigurationError, match="redlatch does not serve clusters"):
-                    use()
-            with pytest.raises(ConfigurationError, match="redlatch does not serve clusters"):
-                await pottery.AIORedlock(key="x", masters={client}).acquire()
-        finally:
-            await client.aclose()
+        async with of_cluster_for_asyncio(nodes) as client:
+            for number in range(NAMES):
+                lock = redis_py.AsyncLock(client, f"{name}-{number}", timeout=50)
+                theirs = redis.asyncio.lock.Lock(client, f"{name}-{number}", timeout=5)
+                assert await lock.acquire() and lock.local.lease is not None
+                assert await lock.owned() and not await theirs.acquire(blocking=False)
+                await lock.extend(20, replace_ttl=True)
+                assert 15_000 < await client.pttl(f"{name}-{number}") <= 20_000
+                await lock.release()
+                assert await theirs.acquire(blocking=False) and not await lock.acquire(blocking=False)
 
     asyncio.run(main())
 
 
-def test_a_redis_py_lock_on_a_cluster_keeps_redis_pys_algorithm(
-    implementation: impl.Implementation, cluster: str, name: str
+class Prefixing(redis.RedisCluster):
+    """A client that changes keys."""
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+
+
+def test_a_client_of_a_cluster_that_changes_commands_keeps_redis_pys_algorithm(
+    implementation: impl.Implementation, nodes: Cluster, name: str
 ) -> None:
-    with client_of_cluster(cluster) as client:
-        lock = redis_py.Lock(client, name, timeout=5)
-        assert lock.acquire()
-        assert lock.local.lease is None and client.exists(name)
-        lock.release()
+    with of_cluster(nodes, Prefixing) as client:
+        with redis_py.Lock(client, name, timeout=5) as lock:
+            assert lock.local.lease is None
+        with pytest.raises(TypeError, match=r"Prefixing\.execute_command may change keys"):
+            clients.client_of([client])
 
 
-def test_a_redis_py_lock_on_a_node_of_a_cluster_is_refused(implementation: impl.Implementation, cluster: str) -> None:
-    with pytest.raises(ConfigurationError, match="is a node of a cluster; redlatch does not serve clusters"):
-        redis_py.Lock(redis.Redis.from_url(cluster), "x", timeout=5).acquire()
+def test_a_client_of_a_cluster_with_a_setting_that_would_be_left_out_keeps_redis_pys_algorithm(
+    implementation: impl.Implementation, nodes: Cluster, name: str
+) -> None:
+    with of_cluster(nodes, redis_connect_func=lambda connection: connection.on_connect()) as client:
+        with redis_py.Lock(client, name, timeout=5) as lock:
+            assert lock.local.lease is None
+        with pytest.raises(TypeError, match=r"one cluster is needed.*redis_connect_func cannot be used"):
+            redlock.Redlock([client]).lock(name, 5000)
+
+
+def test_pottery_on_a_cluster(implementation: impl.Implementation, nodes: Cluster, name: str) -> None:
+    with of_cluster(nodes) as client:
+        for number in range(NAMES):
+            lock = pottery.Redlock(key=f"{name}-{number}", masters={client})
+            with lock:
+                assert client.exists(f"redlock:{name}-{number}") and lock.locked() > 0
+                assert not pottery.Redlock(key=f"{name}-{number}", masters={client}).acquire(blocking=False)
+                lock.extend()
+            assert not client.exists(f"redlock:{name}-{number}")
+
+
+def test_pottery_for_asyncio_on_a_cluster(implementation: impl.Implementation, nodes: Cluster, name: str) -> None:
+    async def main() -> None:
+        async with of_cluster_for_asyncio(nodes) as client:
+            async with pottery.AIORedlock(key=name, masters={client}) as lock:
+                assert await client.exists(f"redlock:{name}") and await lock.locked() > 0
+            assert not await client.exists(f"redlock:{name}")
+
+    asyncio.run(main())
+
+
+def test_redlock_py_on_a_cluster(implementation: impl.Implementation, nodes: Cluster, name: str) -> None:
+    with of_cluster(nodes) as client:
+        manager = redlock.Redlock([client], retry_count=1)
+        for number in range(NAMES):
+            lock = manager.lock(f"{name}-{number}", 5000)
+            assert isinstance(lock, redlock.Lock) and client.get(lock.resource) == lock.key
+            assert manager.lock(f"{name}-{number}", 5000) is False
+            manager.unlock(lock)
+            assert not client.exists(lock.resource)
+
+
+def test_a_cluster_beside_other_masters_is_refused(implementation: impl.Implementation, nodes: Cluster) -> None:
+    with of_cluster(nodes) as client:
+        others = {client, redis.Redis()}
+        uses: list[Callable[[], Any]] = [
+            lambda: pottery.Redlock(key="x", masters=others).acquire(),
+            lambda: redlock.Redlock(others),
+        ]
+        for use in uses:
+            with pytest.raises((ConfigurationError, Warning), match="a cluster cannot be listed beside other masters"):
+                use()
+
+
+def test_python_redis_lock_on_a_cluster(implementation: impl.Implementation, nodes: Cluster, name: str) -> None:
+    with of_cluster(nodes) as client:
+        for number in range(NAMES):
+            tagged = f"{{{name}-{number}}}"
+            lock = redis_lock.Lock(client, tagged, expire=5, strict=False)
+            assert lock.acquire() and lock.locked() and client.exists(f"lock:{tagged}")
+            lock.extend(50)
+            lock.release()
+            assert not lock.locked() and client.llen(f"lock-signal:{tagged}") == 1
+            assert lock.acquire()
+            lock.reset()
+            assert not lock.locked()
+
+
+def test_python_redis_locks_keys_must_be_in_one_slot(implementation: impl.Implementation, nodes: Cluster) -> None:
+    with of_cluster(nodes) as client:
+        for name in ("shop", "{}shop"):
+            with pytest.raises(ConfigurationError) as caught:
+                redis_lock.Lock(client, name, strict=False)
+            assert str(caught.value) == (
+                f"name: on a cluster, the key 'lock:{name}' and the list 'lock-signal:{name}' must be in one slot; "
+                f"write a hash tag: '{{{name}}}'"
+            )
+            redis_lock.Lock(client, f"{{{name}}}", strict=False)
+        with pytest.raises(ConfigurationError, match=r"^reset_all: its script sees one node .* reset\(\) of each lock"):
+            redis_lock.reset_all(client)
+
+
+@pytest.mark.parametrize("of_threads", [False, True])
+def test_aioredlock_on_a_cluster(
+    implementation: impl.Implementation, nodes: Cluster, name: str, of_threads: bool
+) -> None:
+    async def main(client: Any) -> None:
+        manager = aioredlock.Aioredlock([client], retry_count=1)
+        for number in range(NAMES):
+            async with await manager.lock(f"{name}-{number}", 5) as lock:
+                with pytest.raises(aioredlock.LockAcquiringError):
+                    await manager.lock(f"{name}-{number}", 5)
+                await lock.extend()
+                again = await aioredlock.Aioredlock([client]).get_lock(lock.resource, lock.id)
+                assert again.valid
+            assert not await manager.is_locked(f"{name}-{number}")
+
+    async def main_of_asyncio() -> None:
+        async with of_cluster_for_asyncio(nodes) as client:
+            await main(client)
+
+    if not of_threads:
+        asyncio.run(main_of_asyncio())
+        return
+    with of_cluster(nodes) as client:
+        asyncio.run(main(client))
+
+
+def test_a_redis_py_lock_on_a_node_of_a_cluster_is_refused(implementation: impl.Implementation, nodes: Cluster) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        redis_py.Lock(redis.Redis.from_url(nodes.urls[0]), "x", timeout=5).acquire()
+    written = f"redis+cluster://{nodes.address(0)}"
+    assert str(caught.value).endswith(f"is a node of a cluster; {whole_cluster(written)}")
+
+
+# --- settings that redlatch would have to leave out ------------------------------------------------------------
 
 
 def test_row_65_a_setting_that_would_be_left_out_keeps_redis_pys_algorithm(

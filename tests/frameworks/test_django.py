@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import functools
 import gc
 import os
 import subprocess
@@ -14,6 +15,7 @@ import types
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import redis
@@ -23,7 +25,7 @@ from support.faces import PATIENCE, ask, await_true, in_thread
 from support.masters import Keys
 
 from redlatch import AsyncClient, Client, QuorumUnavailable, impl
-from redlatch.testing import Masters
+from redlatch.testing import Cluster, Masters, cluster
 
 from .conftest import Serve
 
@@ -32,11 +34,13 @@ project.configure()
 from django.core.asgi import get_asgi_application  # noqa: E402
 from django.core.cache import caches  # noqa: E402
 from django.core.cache.backends.redis import RedisCache as PlainRedisCache  # noqa: E402
+from django.core.cache.backends.redis import RedisCacheClient  # noqa: E402
 from django.core.exceptions import ImproperlyConfigured  # noqa: E402
 from django.http import HttpRequest, HttpResponse  # noqa: E402
 from django.urls import path  # noqa: E402
 from django.views.debug import SafeExceptionReporterFilter  # noqa: E402
 from django_redis.cache import RedisCache as PlainDjangoRedisCache  # noqa: E402
+from django_redis.pool import ConnectionFactory  # noqa: E402
 
 from redlatch.compat.redis_py import Lock as DropIn  # noqa: E402
 from redlatch.django import cache as cache_module  # noqa: E402
@@ -195,6 +199,85 @@ def test_the_shard_of_a_key_has_its_lock(implementation: impl.Implementation, th
                 assert caches["default"].has_key(f"{name}:{number}")
                 shards.add(shard)
         assert len(shards) > 1
+
+
+class ClientOfCluster(RedisCacheClient):  # type: ignore[misc]
+    """Django's client of a cache, on a cluster."""
+
+    def get_client(self, key: Any = None, *, write: bool = False) -> Any:
+        return cluster_at(self._servers[0])
+
+
+class CacheOnCluster(cache_module.RedisCache):
+    """A cache of Django on a cluster."""
+
+    def __init__(self, server: Any, params: dict[str, Any]) -> None:
+        super().__init__(server, params)
+        self._class = ClientOfCluster
+
+
+class FactoryOfCluster(ConnectionFactory):  # type: ignore[misc]
+    """Connections of django-redis to a cluster."""
+
+    def connect(self, url: str) -> Any:
+        return cluster_at(url)
+
+
+@functools.cache
+def cluster_at(url: str) -> redis.RedisCluster:
+    place = urlsplit(url)
+    return redis.RedisCluster(host=place.hostname, port=place.port or 6379)
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Cluster]:
+    made = cluster(3, replicas=0)
+    with made:
+        yield made
+        cluster_at(made.urls[0]).close()
+        cluster_at.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"BACKEND": f"{__name__}.CacheOnCluster"},
+        {"BACKEND": BACKENDS["django-redis"], "OPTIONS": {"CONNECTION_FACTORY": f"{__name__}.FactoryOfCluster"}},
+    ],
+)
+def test_a_cache_on_a_cluster_has_its_locks_there(
+    implementation: impl.Implementation, make: MakeLock, nodes: Cluster, name: str, entry: Any
+) -> None:
+    with project.overridden(CACHES={"default": entry | {"LOCATION": nodes.urls[0]}}):
+        cache = caches["default"]
+        for number in range(12):
+            lock, other = make(cache, f"{name}-{number}", timeout=20.0), cache.lock(f"{name}-{number}", blocking=False)
+            assert type(other) is DropIn
+            assert lock.acquire()
+            assert not other.acquire() and cache.has_key(f"{name}-{number}")
+            lock.release()
+            assert other.acquire() and other.local.lease is not None
+            assert not make(cache, f"{name}-{number}").acquire(blocking=False)
+            other.release()
+
+
+def test_a_client_of_a_cluster_may_be_given(make_cache: MakeCache, make: MakeLock, nodes: Cluster, name: str) -> None:
+    other = cluster_at(nodes.urls[0])
+    lock = make(make_cache(), name, client=other)
+    assert lock.acquire()
+    assert other.exists(f":1:{name}")
+    lock.release()
+
+
+@pytest.mark.parametrize("by_url", [False, True])
+def test_the_setting_may_name_a_cluster(
+    make_cache: MakeCache, make: MakeLock, nodes: Cluster, name: str, by_url: bool
+) -> None:
+    masters: Any = nodes.url if by_url else cluster_at(nodes.urls[0])
+    lock = make(make_cache(masters, prefix="shop:"), name)
+    assert lock.acquire()
+    assert cluster_at(nodes.urls[0]).exists(f"shop::1:{name}")
+    lock.release()
 
 
 # --- the interface of redis-py --------------------------------------------------------------------------
@@ -559,8 +642,8 @@ def test_caches_of_many_contexts_share_one_connection(make_cache: MakeCache, fle
         ({"default": {"MASTERS": []}}, r"settings\.REDLATCH\['default'\]: masters: at least one is needed"),
         ({"default": {"MASTERS": "redis://a,b"}}, r"\['default'\]: masters\[0\]: several hosts in one URL"),
         (
-            {"default": {"MASTERS": [redis.asyncio.RedisCluster(host="localhost")]}},
-            r"\['default'\]: masters\[0\]: a RedisCluster is no master: redlatch does not serve clusters",
+            {"default": {"MASTERS": [redis.asyncio.RedisCluster(host="localhost"), "redis://a"]}},
+            r"\['default'\]: masters\[0\]: a cluster cannot be listed beside other masters",
         ),
         ({"default": {"MASTERS": "redis://a", "OPTIONS": {"ttl": -1}}}, "ttl: a finite number of seconds"),
         ({"default": {"MASTERS": "redis://a", "OPTIONS": {"tll": 1}}}, "unexpected keyword argument 'tll'"),

@@ -14,7 +14,7 @@ from support.selection import on_one_face
 
 from redlatch import ConfigurationError, Guard, MasterQuarantined, MasterRefused, QuorumUnavailable
 from redlatch.locks.connecting import cure_of
-from redlatch.masters.server import WHOLE_CLUSTER
+from redlatch.masters.server import whole_cluster
 from redlatch.testing import embedded
 
 Fleet = Callable[..., embedded.Masters]
@@ -66,7 +66,9 @@ def test_a_node_of_a_cluster_is_refused(connect: Face, fleet: Fleet, db: str, gu
         await_true(lambda: b"cluster_state:ok" in server.execute_command("CLUSTER", "INFO"))
         assert server.set("name", "value")
     said = refusal(connect(f"{url}{db}", guard=guard))
-    assert said == f"masters[0]: {url.removeprefix('redis://')} is a node of a cluster; {WHOLE_CLUSTER}"
+    address = url.removeprefix("redis://")
+    whole = whole_cluster(f"redis+cluster://{address}")
+    assert said == f"masters[0]: {address} is a node of a cluster; {whole}"
 
 
 def test_one_node_of_a_cluster_among_others_is_refused_by_the_first_use(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import socket
 import weakref
 from typing import Any
@@ -10,13 +11,14 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
+import redis.asyncio.cluster
 import redis.asyncio.connection
 import redis.asyncio.sentinel
 import redis.connection as redis_connection
 import redis.sentinel
 
 from redlatch.errors import ConfigurationError, MasterRefused
-from redlatch.masters.clients import master_of_client
+from redlatch.masters.clients import cluster_of_client, master_of_client
 from redlatch.masters.listed import masters_of
 
 SENTINELS = [("s1", 1), ("s2", 2), ("s3", 3)]
@@ -91,6 +93,76 @@ def test_the_master_keeps_no_pool_alive(module: Any) -> None:
 def test_a_client_of_a_unix_socket(module: Any) -> None:
     master = master_of_client(module.Redis(unix_socket_path="/run/a.sock", db=1), "masters[0]")
     assert (master.address, master.name, master.group) == ("/run/a.sock", "/run/a.sock/1", None)
+
+
+# --- clients of clusters -------------------------------------------------------------------------------------
+# redis-py's client for threads asks the cluster when it is made: tests/test_cluster_clients.py has it.
+
+
+def of_cluster(**options: Any) -> redis.asyncio.RedisCluster:
+    return redis.asyncio.RedisCluster(host="a", port=7000, **options)
+
+
+def test_a_client_of_a_cluster_brings_its_settings() -> None:
+    client = of_cluster(username="me", password="mine", client_name="shop")
+    cluster = cluster_of_client(client, "masters[0]")
+    assert (cluster.name, cluster.seeds, cluster.reached) == ("cluster:a:7000", (("a", 7000),), None)
+    node = cluster.node(("b", 7001))
+    assert (node.credentials(), node.client_name, node._kind) == (("me", "mine"), "shop", redis_connection.Connection)
+
+
+def test_all_nodes_that_a_client_knows_are_seeds() -> None:
+    start = [redis.asyncio.cluster.ClusterNode(host, 7000) for host in ("b", "a")]
+    client = redis.asyncio.RedisCluster(startup_nodes=start)
+    client.nodes_manager.nodes_cache["c:7000"] = redis.asyncio.cluster.ClusterNode("c", 7000)
+    cluster = cluster_of_client(client, "masters[0]")
+    assert cluster.seeds == (("b", 7000), ("a", 7000), ("c", 7000))
+    assert cluster.name == "cluster:a:7000,b:7000"
+
+
+def test_a_client_of_a_cluster_brings_tls_its_provider_and_its_protocol() -> None:
+    provider = redis.UsernamePasswordCredentialProvider("me", "mine")
+    client = of_cluster(ssl=True, protocol=2, credential_provider=provider)
+    node = cluster_of_client(client, "masters[0]").node(("b", 7001))
+    assert (node.credentials(), node._kind) == (("me", "mine"), redis_connection.SSLConnection)
+    assert node.resp2 == (inspect.signature(redis.Redis).parameters["protocol"].default != 2)
+
+
+def test_an_address_remap_says_where_nodes_are_reached() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = of_cluster(address_remap=lambda address: ("127.0.0.1", address[1] + listener.getsockname()[1]))
+        cluster = cluster_of_client(client, "masters[0]")
+        cluster.node(("10.0.0.1", 0)).connect(10.0).close()
+        assert cluster.seeds == (("a", 7000),)
+
+
+@pytest.mark.filterwarnings("ignore:.*'read_from_replicas':DeprecationWarning")
+def test_reads_from_replicas_do_not_matter() -> None:
+    assert masters_of(of_cluster(read_from_replicas=True))[0].is_cluster
+
+
+def test_an_on_connect_of_the_user_is_refused() -> None:
+    client = of_cluster()
+    [node] = client.nodes_manager.startup_nodes.values()
+    node.connection_kwargs["redis_connect_func"] = print
+    with pytest.raises(ConfigurationError, match=r"^masters\[0\]: redis_connect_func cannot be used"):
+        masters_of(client)
+
+
+def test_a_client_that_knows_no_node_is_refused() -> None:
+    client = of_cluster()
+    client.nodes_manager.startup_nodes.clear()
+    with pytest.raises(ConfigurationError, match=r"^masters\[0\]: the RedisCluster knows no node of its cluster"):
+        masters_of(client)
+
+
+def test_the_cluster_keeps_no_client_alive() -> None:
+    client = of_cluster()
+    cluster = cluster_of_client(client, "masters[0]")
+    gone = weakref.ref(client)
+    del client
+    gc.collect()
+    assert gone() is None and cluster.seeds
 
 
 # --- classes of the user ---------------------------------------------------------------------------------

@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import redis
 import redis.asyncio
-import redis.asyncio.cluster
 
 from redlatch.errors import ConfigurationError
 from redlatch.masters.listed import masters_of, refuse_namesakes
-from redlatch.masters.server import WHOLE_CLUSTER
 
 
 def names(*urls: str) -> list[str]:
@@ -67,20 +64,63 @@ def test_two_groups_of_one_name_are_no_old_and_new_masters() -> None:
     assert "by another name" in str(caught.value)
 
 
-class Cluster(redis.RedisCluster):
-    """A client of a cluster that has not asked it for its nodes: redis-py does that when it makes the client."""
+# --- clusters ------------------------------------------------------------------------------------------------
 
-    def __init__(self) -> None:
-        pass
-
-    def __del__(self) -> None:
-        pass
+PASSWORD = "s3cr3tpw"
 
 
-@pytest.mark.parametrize("several", [False, True])
-@pytest.mark.parametrize("kind", [Cluster, redis.asyncio.RedisCluster])
-def test_a_client_of_a_cluster_is_refused_with_what_to_use(kind: Any, several: bool) -> None:
-    cluster = Cluster() if kind is Cluster else kind(host="127.0.0.1")
+def of_redis_py(host: str, **options: Any) -> Any:
+    # A client for threads asks the cluster when it is made.
+    return redis.asyncio.RedisCluster(host=host, port=7000, **options)
+
+
+@pytest.mark.parametrize(
+    "cluster", ["redis+cluster://a,b", of_redis_py("a"), ["redis+cluster://a"], (of_redis_py("a"),)]
+)
+def test_a_cluster_is_the_only_master(cluster: Any) -> None:
+    assert [master.is_cluster for master in masters_of(cluster)] == [True]
+
+
+@pytest.mark.parametrize(
+    ("given", "index", "written"),
+    [
+        (["redis+cluster://:{}@a,b", "redis://c"], 0, "redis+cluster://a:6379,b:6379"),
+        (["redis+sentinel://s/g", "rediss+cluster://:{}@a,b"], 1, "rediss+cluster://a:6379,b:6379"),
+        (["redis://c", of_redis_py("a", password=PASSWORD, ssl=True)], 1, "rediss+cluster://a:7000"),
+        (["redis+cluster://a", "redis://c", of_redis_py("b")], 2, "redis+cluster://a:6379,b:7000"),
+    ],
+)
+def test_a_cluster_beside_other_masters_is_refused(given: list[Any], index: int, written: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        masters_of([cluster] if several else cluster)
-    assert str(caught.value) == f"masters[0]: a {kind.__name__} is no master: {WHOLE_CLUSTER}"
+        masters_of([item.format(PASSWORD) if isinstance(item, str) else item for item in given])
+    assert str(caught.value) == (
+        f"masters[{index}]: a cluster cannot be listed beside other masters so far. Give it alone; if the others are "
+        f"its nodes, {written} is enough"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        (["redis+cluster://:{}@b", "redis+cluster://:{}@a"], "redis+cluster://b:6379,a:6379"),
+        (["redis+cluster://a,b", "redis+cluster://b,c"], "redis+cluster://a:6379,b:6379,c:6379"),
+        ([of_redis_py("a", password=PASSWORD), of_redis_py("b")], "redis+cluster://a:7000,b:7000"),
+        (["redis+cluster://a", "redis+cluster://a"], "redis+cluster://a:6379"),
+    ],
+)
+def test_several_clusters_are_refused(given: list[Any], written: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        masters_of([item.format(PASSWORD) if isinstance(item, str) else item for item in given])
+    assert str(caught.value) == (
+        "masters[1]: this is another cluster, and a client can have only one so far. Give one of them; if their hosts "
+        f"are nodes of one cluster, write {written}"
+    )
+
+
+def test_each_server_knows_what_to_write_if_the_list_is_a_cluster() -> None:
+    three = masters_of([f"redis://:{PASSWORD}@a", "redis://b:7000", "redis+sentinel://s/g", "unix:///run/a"])
+    assert [master.instead for master in three[:2]] == [
+        "redis+cluster://a:6379,b:7000 (if all of these are its nodes)"
+    ] * 2
+    assert masters_of(f"redis://:{PASSWORD}@a")[0].instead == "redis+cluster://a:6379"
+    assert masters_of("unix:///run/a")[0].instead.startswith("redis+cluster:// and some of its nodes")

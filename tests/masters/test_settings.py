@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
+import redis.asyncio.cluster
 import redis.asyncio.connection
 import redis.asyncio.sentinel
+import redis.cluster
 import redis.connection
 import redis.sentinel
 
@@ -36,7 +38,7 @@ def internal(name: str) -> bool:
 def classes() -> Iterator[type]:
     """Return all classes of redis-py that a client is made of."""
     for module in (redis, redis.asyncio):
-        yield module.Redis
+        yield from (module.Redis, module.RedisCluster)
         for name in dir(module.connection):
             kind = getattr(module.connection, name)
             if isinstance(kind, type) and name.endswith(("Connection", "ConnectionPool")) and not internal(name):
@@ -47,12 +49,15 @@ def classes() -> Iterator[type]:
 
 def parameters() -> set[str]:
     found = {name for kind in classes() for name in inspect.signature(kind).parameters}
-    return found | {*redis.connection.URL_QUERY_ARGUMENT_PARSERS, *redis.asyncio.connection.URL_QUERY_ARGUMENT_PARSERS}
+    found |= {*redis.connection.URL_QUERY_ARGUMENT_PARSERS, *redis.asyncio.connection.URL_QUERY_ARGUMENT_PARSERS}
+    # What a client of a cluster hands on to those of its nodes.
+    return found | {*redis.cluster.REDIS_ALLOWED_KEYS}
 
 
 def test_every_parameter_of_redis_py_is_in_the_table() -> None:
     """A new parameter of redis-py fails here: decide whether a lock needs it, and add it to `settings.TABLE`."""
     assert {"host", "ssl_ca_certs", "cache_config", "min_other_sentinels", "queue_class"} <= parameters()
+    assert {"startup_nodes", "address_remap", "read_from_replicas", "connection_pool_class"} <= parameters()
     assert parameters() - OTHERS - set(TABLE) == set()
 
 
@@ -62,6 +67,14 @@ def test_everything_that_redis_py_puts_into_a_pool_is_in_the_table(module: Any) 
         assert set(module.Redis(**options).connection_pool.connection_kwargs) <= set(TABLE)
     sentinel = (redis if module is redis else redis.asyncio).sentinel.Sentinel([("s", 1)])
     assert set(sentinel.master_for("g").connection_pool.connection_kwargs) <= set(TABLE)
+
+
+@pytest.mark.filterwarnings("ignore:.*'read_from_replicas':DeprecationWarning")
+@pytest.mark.parametrize("options", [{}, {"ssl": True}, {"read_from_replicas": True}])
+def test_everything_that_redis_py_gives_to_the_nodes_of_a_cluster_is_in_the_table(options: Any) -> None:
+    client = redis.asyncio.RedisCluster(host="h", **options)
+    [node] = client.nodes_manager.startup_nodes.values()
+    assert {*client.connection_kwargs, *node.connection_kwargs} <= set(TABLE)
 
 
 def test_every_setting_that_is_not_used_has_a_reason() -> None:

@@ -422,7 +422,7 @@ class Aioredlock:
     async def _ttl_on(self, server: Any, resource: str, identifier: str) -> Any:
         loop = asyncio.get_running_loop()
         try:
-            if isinstance(server, redis.asyncio.Redis):
+            if isinstance(server, (redis.asyncio.Redis, redis.asyncio.RedisCluster)):
                 return await server.eval(_TTL_SCRIPT, 1, resource, identifier)
             return await loop.run_in_executor(None, server.eval, _TTL_SCRIPT, 1, resource, identifier)
         except (redis.RedisError, OSError) as error:

@@ -1,6 +1,7 @@
 """The redlatch clients behind the drop-ins. All locks and redis-py clients for the same servers share one client.
 
-It lives as long as a connection pool of redis-py for its first server.
+It lives as long as a connection pool of redis-py for its first server. A redis-py client of a cluster has no pool, and
+stands for itself.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from ..client import Client, Lock
 from ..config import ttl_ms_of
 from ..locks.factory import BaseClient
 from ..loss import Loss
-from ..masters.listed import check_cluster, masters_of
+from ..masters.clients import CLUSTERS
+from ..masters.listed import masters_of
 from ..options import Options
 from ..quorum.calls import Calls
 from ..quorum.claim import HELD
 from ..votes.key import key_as_it_is
-from .shared import SOCKET_TIMEOUT, identity_of, override_of, packing, refusal_of, show
+from .shared import SOCKET_TIMEOUT, identity_of, options_of, override_of, packing, refusal_of, show
 
 logger = logging.getLogger("redlatch")
 
@@ -180,7 +182,7 @@ class Server:
 
 
 class Home:
-    """The data of one connection pool; `refusal` says why the drop-ins do not support it."""
+    """The data of one connection pool or client of a cluster; `refusal` says why the drop-ins do not support it."""
 
     __slots__ = ("__weakref__", "encode", "latest", "refusal", "server")
 
@@ -232,13 +234,13 @@ class Registry:
         return client
 
     def _server_of(self, server: Any) -> Server:
-        check_cluster(server, "masters")
-        pool = getattr(server, "connection_pool", None)
+        pool = pool_of(server)
         home = None if pool is None else self.home_of(pool)
         if home is None or home.server is None:
             why = f": {home.refusal}" if home is not None else ""
             raise TypeError(
-                f"a redis-py client of one server is needed, with redis-py's own connections, not {server!r}{why}"
+                f"a redis-py client of one server or one cluster is needed, with redis-py's own connections, not "
+                f"{server!r}{why}"
             )
         override = override_of(server)
         if override:
@@ -253,7 +255,7 @@ class Registry:
 def _new_client(loop: asyncio.AbstractEventLoop | None, servers: list[Any]) -> Any:
     attempt_timeout = None
     if len(servers) == 1:
-        attempt_timeout = servers[0].connection_pool.connection_kwargs.get("socket_timeout") or SOCKET_TIMEOUT
+        attempt_timeout = options_of(pool_of(servers[0])).get("socket_timeout") or SOCKET_TIMEOUT
     make = ThreadsClient if loop is None else LoopClient
     client = make(servers, guard=None, attempt_timeout=attempt_timeout)
     for address, count in Counter(client._quorum.masters).items():
@@ -273,18 +275,23 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_begin_anew)
 
 
-def home_of(server: Any) -> Home | None:
-    """Return the `Home` of a redis-py client of one server.
-
-    Return None for a cluster, for connections of another package (fakeredis), and for a client that changes commands.
-    """
+def pool_of(server: Any) -> Any:
     pool = getattr(server, "connection_pool", None)
+    return server if pool is None and isinstance(server, CLUSTERS) else pool
+
+
+def home_of(server: Any) -> Home | None:
+    """Return the `Home` of a redis-py client of one server or one cluster.
+
+    Return None for connections of another package (fakeredis), and for a client that changes commands.
+    """
+    pool = pool_of(server)
     home = None if pool is None else _registry[0].home_of(pool)
     return None if home is None or home.server is None or override_of(server) else home
 
 
 def encoder_of(server: Any) -> Callable[[Any], bytes]:
-    return _registry[0].home_of(server.connection_pool).encode
+    return _registry[0].home_of(pool_of(server)).encode
 
 
 def client_of(servers: Iterable[Any]) -> ThreadsClient:

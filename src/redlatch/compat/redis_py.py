@@ -7,7 +7,7 @@
 
 Both are subclasses: names, attributes, messages and hooks are redis-py's. docs/migrate-redis-py.md has the differences.
 
-The drop-in uses redis-py's algorithm for clusters, for connections that are not redis-py's, for clients with their own
+The drop-in uses redis-py's algorithm for connections that are not redis-py's, for clients with their own
 `execute_command` (or `set`, `pipeline`, `register_script`...), which may change the key, and for subclasses with their
 own `do_acquire` or `do_release`. It runs the Lua scripts of a subclass or instance.
 """
@@ -420,7 +420,7 @@ def _ttl_ms(lock: Any) -> int:
 
 def _lease(lock: Any, home: Home, loop: asyncio.AbstractEventLoop | None, token: str | bytes | None) -> Any:
     client = client_at(home, lock.redis, loop)
-    kind = None if token is None else client.given(lock.redis.connection_pool.get_encoder().encode(token))
+    kind = None if token is None else client.given(lock.redis.get_encoder().encode(token))
     return client.foreign(lock.name, home.encode(lock.name), _ttl_ms(lock), kind, not lock.timeout)
 
 

@@ -18,7 +18,7 @@ import redis.utils
 
 from ..errors import ConfigurationError, LockError, QuorumUnavailable
 from ..locks.lock import note_failure
-from ..masters.clients import check_pool
+from ..masters.clients import CLUSTERS, check_pool, cluster_of_client, pool_of_nodes
 from ..masters.settings import is_of_redis_py, telling
 from ..quorum.claim import HELD, RELEASING, UNCONFIRMED
 from ..votes.units import SECOND
@@ -61,6 +61,13 @@ def packing(pool: Any) -> Callable[[Any], bytes]:
 
 
 def refusal_of(pool: Any) -> str:
+    """Return why the drop-ins cannot use this pool or client of a cluster, or ""."""
+    if isinstance(pool, CLUSTERS):
+        try:
+            cluster_of_client(pool, type(pool).__name__)
+        except ConfigurationError as error:
+            return str(error)
+        return ""
     if not is_of_redis_py(pool.connection_class):
         return f"{pool.connection_class.__qualname__} is no class of redis-py"
     try:
@@ -70,8 +77,16 @@ def refusal_of(pool: Any) -> str:
     return ""
 
 
+def options_of(pool: Any) -> dict[str, Any]:
+    """Return the arguments of the connections of a pool or client of a cluster."""
+    if not isinstance(pool, CLUSTERS):
+        return pool.connection_kwargs  # type: ignore[no-any-return]
+    options = pool_of_nodes(pool, "").connection_kwargs
+    return {name: value for name, value in options.items() if name not in ("host", "port")}
+
+
 def identity_of(pool: Any) -> tuple[object, ...]:
-    given = {name: value for name, value in pool.connection_kwargs.items() if value is not None}
+    given = {name: value for name, value in options_of(pool).items() if value is not None}
     # The defaults of TLS options depend on the class.
     tls = {name: value for name, value in given.items() if name.startswith("ssl")}
     timeout = {"socket_timeout": given.get("socket_timeout", SOCKET_TIMEOUT)}
@@ -79,6 +94,9 @@ def identity_of(pool: Any) -> tuple[object, ...]:
         (name, value if value.__hash__ else repr(value))
         for name, value in sorted((telling(given) | tls | timeout).items())
     ]
+    if isinstance(pool, CLUSTERS):
+        cluster = cluster_of_client(pool, "")
+        return (cluster._kind.__name__, cluster.address, cluster.reached, *options)
     sentinel = getattr(pool, "service_name", None), getattr(pool, "sentinel_manager", None)
     return (pool.connection_class.__name__, *sentinel, *options)
 
@@ -194,7 +212,9 @@ _CALLED = frozenset(
     }
 )
 
-_PLAIN = frozenset({*redis.Redis.__mro__, *redis.asyncio.Redis.__mro__})
+_KINDS = (redis.Redis, redis.asyncio.Redis, *CLUSTERS)
+
+_PLAIN = frozenset(base for kind in _KINDS for base in kind.__mro__)
 
 _INSTRUMENTATION = frozenset({"opentelemetry", "sentry_sdk"})
 
@@ -217,7 +237,7 @@ def override_of(client: Any) -> str:
 
 
 def _override_of(kind: type[Any]) -> str:
-    if not issubclass(kind, (redis.Redis, redis.asyncio.Redis)):
+    if not issubclass(kind, _KINDS):
         return f"{kind.__qualname__}, which is not a class of redis-py"
     for base in kind.__mro__:
         if base not in _PLAIN:

@@ -22,7 +22,8 @@ from ..guard.settings import Guard
 from ..guard.shards import ShardAdmissions
 from ..health import Health
 from ..loss import OnLost, on_lost_of
-from ..masters.listed import masters_from_env, masters_of, refuse_namesakes
+from ..masters.cluster import map_hosts
+from ..masters.listed import NO_HANDOVER, masters_from_env, masters_of, refuse_namesakes
 from ..masters.master import Master
 from ..options import (
     AsyncPlainOptions,
@@ -83,6 +84,7 @@ class BaseClient:
         self._scripts = options.scripts
         self._synced = options.replicas != 0
         self._masters = self._masters_of(options.masters)
+        map_hosts(self._masters, options.host_map)
         implementation = self._implementation()
         self._key_of: Callable[[bytes, object], bytes] = implementation.module("votes.key").key_of
         self._hold_of: type[Hold] = implementation.module("quorum.hold").Hold
@@ -185,6 +187,8 @@ class BaseClient:
         if masters is None:
             return None
         new = self._masters_of(masters)
+        if any([master.is_cluster for master in [*self._masters, *new]]):
+            raise ConfigurationError(f"next: {NO_HANDOVER}")
         make_guard = self._admissions_of(new, guard)
         if make_guard is None:
             raise ConfigurationError("next: a handover needs a guard, but guard=None was given")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Generic
 
 import redis
+import redis.asyncio
 import redis.asyncio.connection
 import redis.asyncio.sentinel
 import redis.connection as redis_connection
 import redis.sentinel
 
 from redlatch.errors import ConfigurationError
-from redlatch.masters.master import Group, Master
+from redlatch.masters.cluster import Cluster
+from redlatch.masters.master import Address, Group, Master
 from redlatch.masters.server import Server
 from redlatch.masters.settings import is_default, is_of_redis_py
 
@@ -35,11 +37,16 @@ _STOCK = (
 _MANAGED = (redis.sentinel.SentinelManagedConnection, redis.asyncio.sentinel.SentinelManagedConnection)
 _SENTINEL_POOLS = (redis.sentinel.SentinelConnectionPool, redis.asyncio.sentinel.SentinelConnectionPool)
 
+CLUSTERS = (redis.RedisCluster, redis.asyncio.RedisCluster)
+
+# redis-py's own function sends READONLY, for reads from replicas.
+_READONLY = tuple(kind.on_connect for kind in CLUSTERS)
+
 
 def master_of_client(client: Any, where: str) -> Master:
     """Copy the settings of a redis-py client for threads or asyncio, which may come from `Sentinel.master_for`."""
     pool = client.connection_pool
-    kind, options = _kind_of(pool, where), _options_of(pool, where)
+    kind, options = _kind_of(pool, where), _options_of(pool.connection_kwargs, where)
     if not isinstance(pool, _SENTINEL_POOLS):
         return Master(kind, options, where=where)
     if not pool.is_master:
@@ -47,13 +54,62 @@ def master_of_client(client: Any, where: str) -> Master:
     return Master(kind, options, _group_of(pool, where), where)
 
 
+def cluster_of_client(client: Any, where: str) -> Cluster:
+    """Copy the settings of a redis-py client of a cluster, for threads or asyncio.
+
+    The seeds are all nodes that the client knows. Those that the user has given name the cluster, if they are known.
+    """
+    pool = pool_of_nodes(client, where)
+    options = _options_of(_without_readonly(client, pool.connection_kwargs), where)
+    # redis-py before version 7.1 keeps the user's own list only until it knows the nodes.
+    first = _addresses(getattr(client, "startup_nodes", None) or client.nodes_manager.startup_nodes.values())
+    return Cluster(
+        _kind_of(pool, where),
+        options,
+        first,
+        where,
+        getattr(client.nodes_manager, "address_remap", None),
+        _addresses(_nodes_of(client)),
+    )
+
+
+def pool_of_nodes(client: Any, where: str) -> Any:
+    """Return a connection pool of a client of a cluster; with asyncio a node is the pool of its connections."""
+    for node in _nodes_of(client):
+        pool = node if isinstance(client, redis.asyncio.RedisCluster) else _pool_of(node)
+        if pool is not None:
+            return pool
+    raise ConfigurationError(f"{where}: the {type(client).__name__} knows no node of its cluster")
+
+
+def _pool_of(node: Any) -> Any:
+    return None if node.redis_connection is None else node.redis_connection.connection_pool
+
+
+def _nodes_of(client: Any) -> Iterator[Any]:
+    manager = client.nodes_manager
+    # Another thread may use the client.
+    yield from list(manager.nodes_cache.values())
+    yield from list(manager.startup_nodes.values())
+
+
+def _addresses(nodes: Iterable[Any]) -> list[Address]:
+    return [(str(node.host), int(node.port)) for node in nodes]
+
+
+def _without_readonly(client: Any, given: dict[str, Any]) -> dict[str, Any]:
+    own = getattr(given.get("redis_connect_func"), "__func__", None)
+    if own not in _READONLY or getattr(client, "user_on_connect_func", None) is not None:
+        return given
+    return {name: value for name, value in given.items() if name != "redis_connect_func"}
+
+
 def check_pool(pool: Any, where: str) -> None:
     """Refuse settings that redlatch would have to ignore."""
-    Server(_kind_of(pool, where), _options_of(pool, where), where)
+    Server(_kind_of(pool, where), _options_of(pool.connection_kwargs, where), where)
 
 
-def _options_of(pool: Any, where: str) -> dict[str, Any]:
-    given = dict(pool.connection_kwargs)
+def _options_of(given: dict[str, Any], where: str) -> dict[str, Any]:
     provider = given.get("credential_provider")
     asked = getattr(type(provider), "get_credentials", None)
     if provider is not None and asked in (None, redis.CredentialProvider.get_credentials):
@@ -71,7 +127,7 @@ def _kind_of(pool: Any, where: str) -> Any:
     if stock is None:
         name = getattr(kind, "__qualname__", kind)
         raise ConfigurationError(f"{where}: the connection_class {name} is no class of redis-py")
-    own = _overrides(type(pool), _OF_A_POOL) + [name for name in _OF_A_POOL if name in vars(pool)]
+    own = _overrides(type(pool), _OF_A_POOL) + [name for name in _OF_A_POOL if name in getattr(pool, "__dict__", ())]
     if own:
         raise ConfigurationError(
             f"{where}: the pool has its own {own[0]}, which redlatch does not call; give a client with redis-py's "
@@ -110,7 +166,7 @@ def _group_of(pool: Any, where: str) -> Group:
     sentinels = []
     for sentinel in manager.sentinels:
         own = sentinel.connection_pool
-        sentinels.append(Server(_kind_of(own, where), _options_of(own, where), where))
+        sentinels.append(Server(_kind_of(own, where), _options_of(own.connection_kwargs, where), where))
     name = pool.service_name
     # redis-py 5.0 has no such argument.
     host = getattr(manager, "_force_master_ip", None)

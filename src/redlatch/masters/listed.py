@@ -12,21 +12,24 @@ import redis.asyncio.sentinel
 import redis.sentinel
 
 from redlatch.errors import ConfigurationError
-from redlatch.masters.clients import master_of_client
+from redlatch.masters.clients import CLUSTERS, cluster_of_client, master_of_client
+from redlatch.masters.cluster import Cluster, url_of_cluster
 from redlatch.masters.master import Master
-from redlatch.masters.server import WHOLE_CLUSTER
 from redlatch.masters.urls import master_of_url
 
 VARIABLE = "REDLATCH_MASTERS"
 
+NO_HANDOVER = (
+    "there is no handover from or to a cluster so far. Stop all clients, wait until the longest ttl of their locks is "
+    "over, and start them with the new masters"
+)
+
 # A comma without a scheme behind it separates sentinels.
 _BETWEEN = re.compile(r"[,\s]+(?=[a-z][a-z0-9+.-]*://)", re.IGNORECASE)
 
-_CLUSTERS = (redis.RedisCluster, redis.asyncio.RedisCluster)
-
 ONE = (
     *(str, bytes, redis.Redis, redis.asyncio.Redis, redis.sentinel.Sentinel, redis.asyncio.sentinel.Sentinel),
-    *_CLUSTERS,
+    *CLUSTERS,
 )
 
 
@@ -47,6 +50,7 @@ def masters_of(masters: object, by_db: bool = False) -> list[Master]:
     found = [_master_of(item, f"masters[{index}]") for index, item in enumerate(masters)]
     if not found:
         raise ConfigurationError("masters: at least one is needed, such as 'redis://127.0.0.1:6379'")
+    _refuse_clusters(found)
     _tell_groups_apart(found)
     seen: dict[str, int] = {}
     for index, master in enumerate(found):
@@ -57,6 +61,9 @@ def masters_of(masters: object, by_db: bool = False) -> list[Master]:
                 f"masters[{index}]: {master.name if by_db else master.address} is masters[{first}] already; "
                 "a quorum needs independent servers, each named once"
             )
+    nodes = [master for master in found if master.group is None and not master.on_unix_socket]
+    for master in nodes:
+        master.instead = url_of_cluster(nodes) + (" (if all of these are its nodes)" if len(nodes) > 1 else "")
     return found
 
 
@@ -68,6 +75,22 @@ def masters_from_env() -> str:
             "redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3"
         )
     return urls
+
+
+def _refuse_clusters(masters: list[Master]) -> None:
+    clusters = [master for master in masters if isinstance(master, Cluster)]
+    if not clusters or len(masters) == 1:
+        return
+    index, url = masters.index(clusters[-1]), url_of_cluster(clusters)
+    if len(clusters) == len(masters):
+        raise ConfigurationError(
+            f"masters[{index}]: this is another cluster, and a client can have only one so far. Give one of them; if "
+            f"their hosts are nodes of one cluster, write {url}"
+        )
+    raise ConfigurationError(
+        f"masters[{index}]: a cluster cannot be listed beside other masters so far. Give it alone; if the others are "
+        f"its nodes, {url} is enough"
+    )
 
 
 def _tell_groups_apart(masters: list[Master]) -> None:
@@ -104,11 +127,6 @@ def refuse_namesakes(old: list[Master], new: list[Master], where: str) -> None:
             )
 
 
-def check_cluster(item: object, where: str) -> None:
-    if isinstance(item, _CLUSTERS):
-        raise ConfigurationError(f"{where}: a {type(item).__name__} is no master: {WHOLE_CLUSTER}")
-
-
 def _master_of(item: object, where: str) -> Master:
     try:
         if isinstance(item, bytes):
@@ -118,10 +136,11 @@ def _master_of(item: object, where: str) -> Master:
             master = master_of_url(item, where)
         elif isinstance(item, (redis.Redis, redis.asyncio.Redis)):
             master = master_of_client(item, where)
+        elif isinstance(item, CLUSTERS):
+            master = cluster_of_client(item, where)
         if master is not None:
             master.check_files(where)
             return master
-        check_cluster(item, where)
         if isinstance(item, (redis.sentinel.Sentinel, redis.asyncio.sentinel.Sentinel)):
             raise ConfigurationError(f"{where}: a Sentinel knows many groups; give sentinel.master_for('mymaster')")
     except ConfigurationError:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from redlatch.errors import ConfigurationError
-from redlatch.masters.server import Server, open_socket
+from redlatch.masters.server import SOME_NODES, Server, open_socket
 from redlatch.masters.settings import wrong_value
 
 Address = tuple[str, int]
@@ -77,6 +77,9 @@ class Master(Server):
 
     by_db = False
     is_cluster = in_cluster = False
+
+    # What to write instead, if this turns out to be a node of a cluster.
+    instead = SOME_NODES
 
     def __init__(self, kind: type, options: dict[str, Any], group: Group | None = None, where: str = "masters") -> None:
         super().__init__(kind, options, where)

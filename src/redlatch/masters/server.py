@@ -18,10 +18,17 @@ import redis.connection as redis_connection
 from redlatch.errors import ConfigurationError, MasterRefused
 from redlatch.masters import settings
 
-WHOLE_CLUSTER = (
-    "a node has only some of the names. Give the whole cluster as one master: write redis+cluster:// and some of its "
-    "nodes, such as redis+cluster://10.0.0.1,10.0.0.2"
-)
+SOME_NODES = "redis+cluster:// and some of its nodes, such as redis+cluster://10.0.0.1,10.0.0.2"
+
+
+def whole_cluster(url: str) -> str:
+    return (
+        "a node has only some of the names. Give the whole cluster as one master: write "
+        f"{url}, or give a redis.RedisCluster"
+    )
+
+
+WHOLE_CLUSTER = whole_cluster(SOME_NODES)
 
 _HOST = re.compile(r"[\w.-]+|[0-9a-fA-F:.]+(?:%[\w.-]+)?")
 
@@ -47,6 +54,10 @@ class Server:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.address}>"
+
+    @property
+    def on_unix_socket(self) -> bool:
+        return kind_opens_files(self._kind)
 
     def check_files(self, where: str) -> None:
         # redis-py's error would name neither option nor path.

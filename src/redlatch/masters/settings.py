@@ -51,10 +51,12 @@ _OF_TLS = (
 )
 _OF_ANY = ("db", "username", "password", "credential_provider")
 
-# These name a client's servers; redis-py's clients have turned them into a pool.
+# These name a client's servers; redis-py's clients have turned them into a pool, or into the nodes of a cluster.
 _OF_A_POOL = (
+    "address_remap",
     "connection_class",
     "connection_pool",
+    "connection_pool_class",
     "force_master_ip",
     "is_master",
     "min_other_sentinels",
@@ -62,13 +64,20 @@ _OF_A_POOL = (
     "sentinel_manager",
     "sentinels",
     "service_name",
+    "startup_nodes",
     "unix_socket_path",
 )
 
 _UNUSED = {
     "attempt_timeout and the ttl limit how long a master may take": ("socket_connect_timeout", "socket_timeout"),
     "redlatch reads replies itself": ("legacy_responses", "parser_class", "socket_read_size"),
-    "redlatch dials again and retries by itself (Client, retry)": ("retry", "retry_on_error", "retry_on_timeout"),
+    "redlatch dials again and retries by itself (Client, retry)": (
+        "cluster_error_retry_attempts",
+        "connection_error_retry_attempts",
+        "retry",
+        "retry_on_error",
+        "retry_on_timeout",
+    ),
     "redlatch notices a silent master by itself": ("check_connection", "health_check_interval"),
     "redlatch has one connection to each master, and no pool": (
         "auto_close_connection_pool",
@@ -83,6 +92,7 @@ _UNUSED = {
         "encoding",
         "encoding_errors",
         "errors",
+        "response_callbacks",
     ),
     "redlatch sends no CLIENT SETINFO; it is for statistics only": ("driver_info", "lib_name", "lib_version"),
     "redlatch never reads a cached reply": ("cache", "cache_config", "cache_factory"),
@@ -100,6 +110,14 @@ _UNUSED = {
         "event_dispatcher",
     ),
     "redlatch does not send HIMPORT": ("himport_registry",),
+    "redlatch asks only the primary that has the name": ("load_balancing_strategy", "read_from_replicas"),
+    "redlatch routes commands itself, and reads the topology again after a redirect": (
+        "dynamic_startup_nodes",
+        "nodes_flag",
+        "policy_resolver",
+        "reinitialize_steps",
+        "require_full_coverage",
+    ),
 }
 
 _REFUSED = {
@@ -139,7 +157,8 @@ _CLIENT_NAME = re.compile(r"[!-~]+")
 
 
 def defaults_of(name: str) -> list[Any]:
-    found = [_parameters(client).get(name) for client in (redis.Redis, redis.asyncio.Redis)]
+    clients = redis.Redis, redis.asyncio.Redis, redis.RedisCluster, redis.asyncio.RedisCluster
+    found = [_parameters(client).get(name) for client in clients]
     return [None, *[parameter.default for parameter in found if parameter is not None]]
 
 
@@ -189,7 +208,7 @@ def from_url(options: Mapping[str, Any], where: str) -> None:
         if name in options:
             raise ConfigurationError(
                 f"{where}: {name} is no option of a URL; leave it out. The scheme says how the server is reached: "
-                "redis://, rediss://, unix:// or redis+sentinel://"
+                "redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://"
             )
 
 

@@ -199,7 +199,6 @@ def _of_cluster(scheme: str, rest: str, where: str) -> Master:
             raise ConfigurationError(
                 f"{where}: a host of the cluster is malformed; host[:port] is needed, {_SUCH_A_CLUSTER}"
             )
-        check_host(seed[0], where)
         seeds.append((seed[0], seed[1] or PORT))
     return Cluster(kind, options, seeds, where)
 

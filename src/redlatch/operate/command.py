@@ -33,7 +33,7 @@ from redlatch.errors import ConfigurationError
 from redlatch.guard.marker import MARKER
 from redlatch.guard.settings import Guard
 from redlatch.health import Health
-from redlatch.masters.listed import masters_of, refuse_namesakes
+from redlatch.masters.listed import NO_HANDOVER, masters_of, refuse_namesakes
 from redlatch.masters.master import Master
 from redlatch.operate.doctor import ORDER, UNSAFE, WARNING, examine
 from redlatch.operate.held import NoAnswer, console, one_or_many, states_of, table_of_locks, urls_of
@@ -220,6 +220,8 @@ def move(
     """
     try:
         lists = masters_of(list(old)), masters_of(list(new))
+        if any([master.is_cluster for listed in lists for master in listed]):
+            raise ConfigurationError(f"--from, --to: {NO_HANDOVER}")
         refuse_namesakes(*lists, "--to")
         known = {master.name for master in lists[0]}
         if strange := sorted(set(gone) - known):

@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 
 from redlatch import aio
 from redlatch.guard.settings import Guard
+from redlatch.masters.cluster import HostMap
 from redlatch.options import AsyncClientOptions, Masters, takes
 from redlatch.quorum.policy import Retry
 from redlatch.sql.clients import DEFAULT_ATTEMPT, DEFAULT_RETRY, OnDatabase, Source, make_table
@@ -28,6 +29,7 @@ class AsyncDatabaseOptions(AsyncClientOptions):
     masters: Masters = field(default=(), init=False)
     guard: Guard | None = field(default=None, init=False)
     next: Masters | None = field(default=None, init=False)
+    host_map: HostMap | None = field(default=None, init=False)
     scripts: Scripts = field(default="auto", init=False)
 
 

@@ -8,6 +8,7 @@ from dataclasses import KW_ONLY, dataclass, field
 
 from redlatch import client
 from redlatch.guard.settings import Guard
+from redlatch.masters.cluster import HostMap
 from redlatch.options import ClientOptions, Masters, takes
 from redlatch.quorum.policy import Retry
 from redlatch.sql.clients import DEFAULT_ATTEMPT, DEFAULT_RETRY, OnDatabase, Source, make_table
@@ -29,6 +30,7 @@ class DatabaseOptions(ClientOptions):
     masters: Masters = field(default=(), init=False)
     guard: Guard | None = field(default=None, init=False)
     next: Masters | None = field(default=None, init=False)
+    host_map: HostMap | None = field(default=None, init=False)
     scripts: Scripts = field(default="auto", init=False)
     # The replies come from a thread of this process, which needs the GIL.
     gil_patience: float | None = field(default=0.0, init=False)

@@ -16,8 +16,10 @@ from typing import Any
 
 from redis import StrictRedis
 
-from ...errors import ClientForked, LockLost, NotOwned, QuorumUnavailable
+from ...errors import ClientForked, ConfigurationError, LockLost, NotOwned, QuorumUnavailable
+from ...masters.clients import CLUSTERS
 from ...quorum.kinds.kind import CHOSEN_ONES, NEVER
+from ...votes.key import slot_of
 from .. import clients, shared
 
 __version__ = "4.0.1"
@@ -75,7 +77,7 @@ class Lock:
     """python-redis-lock's lock; arguments, results and errors are python-redis-lock's.
 
     Args:
-        redis_client: a redis-py client of one server.
+        redis_client: a redis-py client of one server, or of a cluster with `strict=False`.
         name: the name; the key is "lock:" and the name.
         expire: the ttl in whole seconds. With None or 0 the lock is renewed until it is released. Default None.
         id: the id of the holder, which is the value of the key. Default None: a fresh id for each acquire.
@@ -107,12 +109,22 @@ class Lock:
         self._id = None if id is None else _id_of(id)
         self._name = "lock:" + name
         self._signal = "lock-signal:" + name
+        self._check_slots(name)
         self._lock_renewal_interval = float(self._expire) * 2 / 3 if auto_renewal and self._expire else None
         self.blocking = blocking
         self._lock_renewal_thread = None
         self._lease: Any = None
         self._asking: Any = None
         self._tried = False
+
+    def _check_slots(self, name: str) -> None:
+        if isinstance(self._client, CLUSTERS):
+            encode = self._client.get_encoder().encode
+            if len({slot_of(bytes(encode(key))) for key in (self._name, self._signal)}) > 1:
+                raise ConfigurationError(
+                    f"name: on a cluster, the key {self._name!r} and the list {self._signal!r} must be in one slot; "
+                    f"write a hash tag: {'{' + name + '}'!r}"
+                )
 
     @property
     def id(self) -> str:
@@ -283,7 +295,13 @@ class Lock:
 
 
 def reset_all(redis_client: Any) -> None:
-    """Delete all locks, even if other clients hold them, and wake the waiters."""
+    """Delete all locks, even if other clients hold them, and wake the waiters.
+
+    Raises:
+        ConfigurationError: `redis_client` is the client of a cluster.
+    """
+    if isinstance(redis_client, CLUSTERS):
+        raise ConfigurationError("reset_all: its script sees one node of a cluster; call reset() of each lock instead")
     redis_client.eval(RESET_ALL_SCRIPT, 0)
     client = clients.client_of([redis_client])
     for key in client.keys_held(b"lock:"):

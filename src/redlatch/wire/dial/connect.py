@@ -19,7 +19,7 @@ from redis.sentinel import MasterNotFoundError
 
 from ...errors import MasterRefused
 from ...masters.master import Found, Master
-from ...masters.server import WHOLE_CLUSTER, address_of
+from ...masters.server import address_of, whole_cluster
 from ...votes.commands import FULL_TEXT, Note, pack
 from ...votes.units import SECOND
 from ..bridge.bridge import open_bridge
@@ -223,7 +223,7 @@ def _info_of(replies: list[Any], master: Master, tracked: bool) -> tuple[dict[st
             info[field] = value
     # A node of a cluster has no other database than 0, and an error of SELECT would say only that.
     if info.get("cluster_enabled") == "1" and not master.in_cluster:
-        raise MasterRefused(f"{master.address} is a node of a cluster; {WHOLE_CLUSTER}")
+        raise MasterRefused(f"{master.address} is a node of a cluster; {whole_cluster(master.instead)}")
     _raise_error(selected)
     return info, pushes
 
