@@ -376,6 +376,13 @@ class _Random:
 
     uniform = staticmethod(uniform)
 
+    def random(self) -> float:
+        """Return a number from 0 to below 1."""
+        return uniform(0.0, 1.0)
+
+    def seed(self) -> None:
+        """Draw other numbers from now on: the schedule's are other ones anyway."""
+
 
 def getpid() -> int:
     """Return the id of the running process."""

@@ -83,7 +83,7 @@ def test_each_range_names_its_primary_and_its_replicas() -> None:
         [10, SLOTS - 1, [b"10.0.0.1", 6379, b"id", []]],
     ]
     nodes = ("10.0.0.1", 6379), ("10.0.0.2", 6380)
-    members = frozenset([("10.0.0.3", 6379)]), frozenset()
+    members: tuple[frozenset[Address], ...] = (frozenset([("10.0.0.3", 6379)]), frozenset())
     assert slots(answer) == Topology(nodes, ((0, 5, 0), (6, 9, 1), (10, SLOTS - 1, 0)), members, 5)
 
 
