@@ -90,8 +90,9 @@ class Sync:
             self._counted_ns = now_ns
         timeout_ms = DEFAULT_WAIT_MS
         if self._until_ns:
-            # The reply must come before the callers leave.
-            timeout_ms = max(PROBE_MS, (self._until_ns - now_ns) * 9 // 10 // MILLISECOND)
+            # The reply must come before the callers leave, and a server looks at timeouts ten times a second.
+            left_ms = (self._until_ns - now_ns) // MILLISECOND
+            timeout_ms = max(PROBE_MS, left_ms // 2, left_ms - 150)
         self._asked, self._writes, self._until_ns = self.needed(), False, 0
         return counts, self._asked, PROBE_MS if self._lags else timeout_ms
 
