@@ -27,6 +27,7 @@ TREE = {
     "WrongLoop": errors.ClientUnusable,
     "MasterRefused": errors.LockError,
     "MasterQuarantined": errors.MasterRefused,
+    "NotReplicated": errors.LockError,
     "ConfigurationError": errors.LockError,
 }
 every_error = pytest.mark.parametrize("kind", [getattr(errors, name) for name in TREE])

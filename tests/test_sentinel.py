@@ -331,6 +331,62 @@ def test_the_rights_in_the_documentation_are_enough_for_the_sentinels(
     assert "announces nothing" not in caplog.text
 
 
+# --- synced ------------------------------------------------------------------------------------------------
+
+
+@on_one_face("asyncio")
+@one_build
+def test_a_synced_lock_is_on_the_promoted_replica_and_no_lease_is_in_doubt(
+    connect: Face, start: Start, name: str
+) -> None:
+    groups = start()
+    owner, rival = connect(groups.urls, synced=True), connect(groups.urls, synced=True)
+    lock = owner.lock(name, ttl=60.0)
+    assert lock.acquire()
+    replicate(groups, 0, MARKER)
+    groups.await_other(0, groups.kill(0))
+    # The new master has no replica, so nobody can acquire a lock, but its answers count.
+    await_true(lambda: knows(rival, name))
+    await_true(lambda: knows(owner, name))
+    assert lock.remaining() > 0
+    with pytest.raises(QuorumUnavailable, match="no replica that could take over"):
+        rival.lock(name + " another").acquire(timeout=1.0)
+    lock.release()
+
+
+def knows(client: Any, name: str) -> bool:
+    try:
+        return bool(client.lock(name).locked())
+    except QuorumUnavailable:
+        return False
+
+
+@on_one_face("threads")
+@one_build
+def test_a_promoted_replica_of_three_synced_groups_votes_at_once(
+    connect: Face, start: Start, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    groups = start(3, replicas=2)
+    client = connect(groups.urls, synced=True)
+    with_it = client.lock(name, ttl=60.0)
+    assert with_it.acquire()
+    await_true(lambda: all(master.voting for master in client.health().masters))
+    for group in range(3):
+        for index in groups.members(group):
+            await_true(partial(ask(groups.servers.urls[index]).get, MARKER))
+    former = groups.kill(0)
+    groups.await_other(0, former)
+
+    def is_back() -> bool:
+        client.lock(name).locked()
+        return all(master.voting for master in client.health().masters)
+
+    await_true(is_back)
+    assert "kept out" not in caplog.text
+    assert with_it.remaining() > 0
+    with_it.release()
+
+
 # --- three groups as three masters ------------------------------------------------------------------------
 
 

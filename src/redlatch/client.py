@@ -225,6 +225,11 @@ class Client(BaseClient):
             EXEC), which take two round trips and need no right to scripts; it has no fair locks, semaphores, rate
             limits, read-write locks, conditions and latches. "auto" uses transactions on those masters that refuse
             scripts, and scripts on the others. Default "auto".
+        synced: have each vote on the replicas of its master before it counts, so that a fail-over by Sentinel or of a
+            cluster forgets no lock: True for all replicas that are connected, or so many. An acquire or extension takes
+            a round trip to them longer (WAIT), and fails while they lag (`NotReplicated` in `causes`); a master without
+            a replica does not vote. What stays: a former master that is cut off still answers, unless it has
+            `min-replicas-to-write`. Default False.
         heartbeat: ends the renewal of held locks after this client could not run for that many seconds: the process was
             stopped, an extension kept the GIL, or a call blocked the event loop. Then the locks run out. This matters
             only for locks with a longer ttl. It does not notice a deadlock of your own code: see `max_hold`. At least

@@ -18,6 +18,7 @@
         │   └── WrongLoop
         ├── MasterRefused
         │   └── MasterQuarantined
+        ├── NotReplicated
         └── ConfigurationError          (a ValueError, as all are)
 
 docs/reference.md has a table with the HTTP status of each error.
