@@ -19,8 +19,8 @@ from support.builds import builds
 from support.faces import Face, ask
 from support.restricted import OPERATIONS, USER, rights
 
-from redlatch import Client, QuorumUnavailable
-from redlatch.testing import embedded
+from redlatch import Client, ConfigurationError, QuorumUnavailable
+from redlatch.testing import cluster, embedded
 
 TESTS = Path(__file__).parent
 SUITE = ["test_acl.py", "test_family.py", "test_batch.py", "test_fair.py", "test_renewal.py"]
@@ -74,6 +74,41 @@ def test_plain_and_fenced_locks_need_only_the_line_that_the_documentation_gives(
                     assert not client.lock(name).acquire(timeout=0.05)
         for url in urls:
             assert {refused["object"] for refused in ask(url).acl_log()} <= {"delifeq", "delex", "config|get"}
+
+
+def test_a_cluster_needs_only_the_right_and_the_rule_that_its_page_adds() -> None:
+    line = next(line for line in OPERATIONS.read_text().splitlines() if line.startswith("ACL SETUSER locks "))
+    page = OPERATIONS.with_name("cluster.md").read_text()
+    right, rule = "+cluster|slots", "~{[0-9]*}*?guard"
+    assert f"`{right}`" in page and f"`{rule}`" in page
+    made = cluster(replicas=0)
+    with made as urls:
+        url = made.url.replace("//", "//locks:password@")
+
+        def allow(*words: str) -> None:
+            for node in urls:
+                ask(node).execute_command("ACL", "SETUSER", "locks", *words)
+
+        allow(*line.split()[3:])
+        with pytest.raises(ConfigurationError, match=r"grant the right.*'cluster\|slots'"):
+            lock_in_all_shards(url, "lock:")
+        allow(right)
+        lock_in_all_shards(url, "lock:")
+        allow("resetkeys", "~{lock}*", "~name*", "~{name*")
+        for prefix in ("{lock}", ""):
+            with pytest.raises(ConfigurationError, match=r"the guard needs .*docs/cluster\.md"):
+                lock_in_all_shards(url, prefix)
+        allow(rule)
+        for prefix in ("{lock}", ""):
+            lock_in_all_shards(url, prefix)
+
+
+def lock_in_all_shards(url: str, prefix: str) -> None:
+    with Client(url, prefix=prefix) as client:
+        client.connect(require="all")
+        for number in range(20):
+            with client.lock(f"name-{number}", fence=True) as lock:
+                lock.extend()
 
 
 @pytest.mark.parametrize("missing", ["pttl", "pexpire", "zremrangebyscore", "zcount", "exists"])

@@ -15,7 +15,7 @@ import pytest
 from support.examples import OTHER_LANGUAGES
 
 import redlatch
-from redlatch.testing import masters
+from redlatch.testing import cluster, masters
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src/redlatch"
@@ -220,10 +220,24 @@ def lone() -> Iterator[str]:
         yield urls[0]
 
 
+SEEDS = "redis+cluster://10.0.0.1,10.0.0.2,10.0.0.3"
+
+
+@pytest.fixture(scope="module")
+def cluster_url() -> Iterator[str]:
+    made = cluster(replicas=0)
+    with made:
+        yield made.url
+
+
 @every_document
-def test_the_examples_of_a_page_run(document: Path, three: list[str], lone: str, tmp_path: Path) -> None:
-    page = tmp_path / document.name
-    page.write_text(with_masters(document.read_text(), three).replace("redis://10.0.0.9", lone))
+def test_the_examples_of_a_page_run(
+    document: Path, three: list[str], lone: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    page, text = tmp_path / document.name, document.read_text()
+    if SEEDS in text:
+        text = text.replace(SEEDS, request.getfixturevalue("cluster_url"))
+    page.write_text(with_masters(text, three).replace("redis://10.0.0.9", lone))
     # With -P the modules of the tests are not on the path of the examples.
     command = [sys.executable, "-P", str(RUNNER), str(page), *three]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)

@@ -56,6 +56,7 @@ class GuardHandshake:
     write: MarkerWrite | None = None
 
     info_sections = (b"persistence",)
+    about_the_key = "which begins with the client's prefix"
 
     def commands(self) -> list[bytes]:
         commands = [pack(b"GET", self.key), pack(b"TIME"), pack(b"CONFIG", b"GET", b"repl-backlog-ttl")]
@@ -74,9 +75,9 @@ class GuardHandshake:
         for answer in (clock, marker, *written):
             if isinstance(answer, redis_errors.NoPermissionError):
                 raise MasterRefused(
-                    f"the guard needs the rights to GET and EVAL with the key {self.key!r} (which begins with the "
-                    "client's prefix), and to TIME; instead of EVAL it also works with WATCH, MULTI, EXEC and DISCARD; "
-                    f"or the client guard=None: {answer}"
+                    f"the guard needs the rights to GET and EVAL with the key {self.key!r} ({self.about_the_key}), and "
+                    "to TIME; instead of EVAL it also works with WATCH, MULTI, EXEC and DISCARD; or the client "
+                    f"guard=None: {answer}"
                 )
             # A replica answers READONLY; the handshake refuses it for its role.
             if isinstance(answer, Exception) and not isinstance(answer, redis_errors.ReadOnlyError):

@@ -44,6 +44,8 @@ class ShardHandshake(GuardHandshake):
 
     master: GuardedMaster | None = None
 
+    about_the_key = "docs/cluster.md, Access rights, has the rule for such keys"
+
     def repeated(self) -> GuardHandshake:
         assert self.master is not None
         return replace(self, key=self.master.key, write=None)

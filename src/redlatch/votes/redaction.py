@@ -63,7 +63,7 @@ _COMMANDS = """
 acl auth caching client del delex delifeq eval evalsha exists get hello incr info load off on optin noloop pexpire ping
 pttl px nx scan script select set setname strlen time tracking zadd zcard zcount zrange zrangebyscore zrank zrem zscore
 zremrangebyscore zremrangebyrank hget hset hdel hgetall hlen hincrby sadd srem scard smembers lpush lrem lrange publish
-watch multi exec discard
+watch multi exec discard asking cluster slots
 """
 
 # Such as "EVALSHA", "RESP3" or "can't".

@@ -23,6 +23,7 @@ from wire.dial.test_connect import honest
 NOPERM = "-NOPERM User lk has no permissions to run the '{}' command\r\n"
 FORBIDDEN = "-ERR command {} not support for normal user\r\n"
 UNKNOWN = "-ERR unknown command '{}', with args beginning with: 'return 1'\r\n"
+KEYLESS = "-ERR Lua scripts without any input keys are not supported.\r\n"
 NO_KEY = "-NOPERM No permissions to access a key\r\n"
 WRITING = GuardHandshake(b"\0guard", write=MarkerWrite(b"", b"new", 7, 1_800_000_000_000_000))
 
@@ -91,6 +92,11 @@ def test_a_server_that_refuses_eval_alone_is_called_by_sha() -> None:
     server = Played("EVAL")
     assert dialled(server, extension=WRITING).traits.scripts
     assert server.words[-4:] == [b"EXEC", b"GET", b"TIME", b"CONFIG"]
+
+
+@pytest.mark.parametrize("mode", ["auto", "lua"])
+def test_a_server_that_refuses_only_scripts_without_keys_runs_scripts(mode: Any) -> None:
+    assert dialled(Played("EVAL", "EVALSHA", how=KEYLESS), mode).traits.scripts
 
 
 @pytest.mark.parametrize("right", ["WATCH", "MULTI", "EXEC", "DISCARD"])
