@@ -119,3 +119,19 @@ def test_pushes_can_be_held_and_sent_after_later_replies(
 def test_the_end_of_a_message_is_found_and_not_too_early(message: bytes) -> None:
     assert end_of(message + b"+more") == len(message)
     assert [end_of(message[:cut]) for cut in range(len(message))] == [None] * len(message)
+
+
+def test_an_answer_instead_of_the_masters_takes_its_place_among_the_replies(
+    url: str, proxies: Callable[[list[str]], list[Proxy]], name: str, keys: Keys
+) -> None:
+    (proxy,) = proxies([url])
+    proxy.instead = lambda command: b"-TRYAGAIN\r\n" if command[0] == b"SET" else None
+    with socket.create_connection(("127.0.0.1", proxy.port), 10) as sock:
+        sock.sendall(pack(b"ECHO", b"a") + pack(b"SET", name, b"x", b"PX", 60_000) + pack(b"ECHO", b"b"))
+        reader, replies = Reader(), list[object]()
+        while len(replies) < 3:
+            reader.feed(sock.recv(4096))
+            while (reply := reader.gets()) is not False:
+                replies.append(reply)
+    assert [str(reply) for reply in replies] == ["b'a'", "TRYAGAIN", "b'b'"]
+    assert not keys([url], name)

@@ -151,3 +151,104 @@ def test_there_is_one_map() -> None:
 def test_the_url_of_a_cluster_names_its_nodes_and_no_credentials(given: list[str], written: str) -> None:
     assert url_of_cluster(masters_of(given)) == written
     masters_of(written)
+
+
+# --- the URL -------------------------------------------------------------------------------------------------
+
+
+def cluster_of(url: str) -> Cluster:
+    [master] = masters_of(url)
+    assert isinstance(master, Cluster)
+    return master
+
+
+def refusal(url: str) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        masters_of(url)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "seeds"),
+    [
+        ("a", [("a", 6379)]),
+        ("a:7000", [("a", 7000)]),
+        ("a:7000,b,c:7002", [("a", 7000), ("b", 6379), ("c", 7002)]),
+        ("a:7000,a:7000,b:7000", [("a", 7000), ("b", 7000)]),
+        ("[::1]:7000,[fe80::1]", [("::1", 7000), ("fe80::1", 6379)]),
+        ("10.0.0.1:7000,node-2.example.com:7001", [("10.0.0.1", 7000), ("node-2.example.com", 7001)]),
+        ("a:7000,b:7000/", [("a", 7000), ("b", 7000)]),
+        ("a:7000/0", [("a", 7000)]),
+    ],
+)
+def test_the_hosts_are_seeds(hosts: str, seeds: list[Address]) -> None:
+    assert list(cluster_of(f"redis+cluster://{hosts}").seeds) == seeds
+
+
+@pytest.mark.parametrize(
+    ("scheme", "kind"),
+    [
+        ("redis", redis_connection.Connection),
+        ("valkey", redis_connection.Connection),
+        ("rediss", redis_connection.SSLConnection),
+        ("valkeys", redis_connection.SSLConnection),
+        ("REDISS", redis_connection.SSLConnection),
+    ],
+)
+def test_the_scheme_says_whether_tls_is_used(scheme: str, kind: type) -> None:
+    cluster = cluster_of(f"{scheme}+cluster://a,b")
+    assert type(cluster.node(("c", 1))._connection(1.0)) is type(cluster.seed(("a", 6379))._connection(1.0)) is kind
+
+
+@pytest.mark.parametrize(
+    ("rest", "why"),
+    [
+        ("", "a host of the cluster is malformed"),
+        ("a:7000,,b:7000", "a host of the cluster is malformed"),
+        ("a:7000,", "a host of the cluster is malformed"),
+        ("a:0", "a host of the cluster is malformed"),
+        ("a:70000", "a host of the cluster is malformed"),
+        ("a:b", "a host of the cluster is malformed"),
+        ("::1", "a host of the cluster is malformed"),
+        ("a b:7000", "the host has a space"),
+        ("${HOST}:7000", "the host has a placeholder"),
+        ("a:7000/1", "a cluster has no other database than 0"),
+        ("a:7000/name", "a cluster has no other database than 0"),
+        ("a:7000?db=1", "a cluster has no other database than 0"),
+        ("user:p#ss@a:7000", "special characters in a password must be percent-encoded"),
+        ("user:p/ss@a:7000", "special characters in a password must be percent-encoded"),
+        ("user:p?ss@a:7000", "special characters in a password must be percent-encoded"),
+        ("a:7000?no_such_option=1", "no_such_option"),
+    ],
+)
+def test_a_wrong_url_is_refused(rest: str, why: str) -> None:
+    assert why in refusal(f"redis+cluster://{rest}")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis+cluster://user:s3cr3tpw@a:b",
+        "redis+cluster://user:s3cr3tpw@a:7000/1",
+        "redis+cluster://user:s3cr3t/pw@a:7000",
+        "redis+cluster://user:s3cr3t@pw@a:7000,,b",
+        "redis+clusters://user:s3cr3tpw@a",
+    ],
+)
+def test_no_error_shows_a_password(url: str) -> None:
+    assert "s3cr3t" not in refusal(url)
+
+
+def test_nodes_inherit_tls_and_the_protocol() -> None:
+    cluster = cluster_of("rediss+cluster://me:s3cr3tpw@a,b?ssl_cert_reqs=none&ssl_check_hostname=false&protocol=2")
+    for node in (cluster.node(("c", 7003)), cluster.seed(("a", 6379))):
+        connection: Any = node._connection(1.5)
+        assert (node.credentials(), node.resp2, node.db) == (("me", "s3cr3tpw"), True, 0)
+        assert not connection.check_hostname
+        assert connection.socket_connect_timeout == 1.5
+
+
+@pytest.mark.parametrize("host", ["%", "a b", "${HOST}", "a,b", "user@host"])
+def test_no_node_has_a_host_that_cannot_be(host: str) -> None:
+    with pytest.raises(ConfigurationError):
+        made().node((host, 1))

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 Command = tuple[bytes, ...]
 # A function of a command and its reply. It returns the reply that the client gets, or None to cut the connection there.
 Spoil = Callable[[Command, bytes], bytes | None]
+Instead = Callable[[Command], bytes | None]
 
 # The pause lets the other side read one byte before the next one arrives.
 CRUMB_SECONDS = 0.0003
@@ -34,6 +35,7 @@ class Proxy:
         accepted: how many connections it accepted.
         replies, requests: gates; while one is shut, bytes of that direction wait (a one-way partition).
         spoil: a function that changes each reply; None leaves them as they are.
+        instead: a function of a command that returns an answer to it, which the master then never sees, or None.
         refusing: whether new connections are cut at once.
         crumbs: whether every byte is sent by itself.
         pushes: every push that a master sent, in order.
@@ -52,6 +54,7 @@ class Proxy:
         self.accepted = 0
         self.replies, self.requests = threading.Event(), threading.Event()
         self.spoil: Spoil | None = None
+        self.instead: Instead | None = None
         self.refusing = False
         self.crumbs = False
         self.pushes: list[bytes] = []
@@ -143,7 +146,8 @@ class Passage:
     def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
         self._proxy = proxy
         self._client, self._server = client, server
-        self._asked: deque[Command] = deque()
+        # Each command, and the answer that the client gets instead of the reply.
+        self._asked: deque[tuple[Command, bytes | None]] = deque()
         self._kept: deque[bytes] = deque()
         # Guards sends to the client: replies, and pushes that come late.
         self._sending = threading.Lock()
@@ -154,10 +158,12 @@ class Passage:
     def carry_requests(self) -> None:
         for message in self._messages(self._client):
             command = words_of(message)
-            self._asked.append(command)
+            instead = None if self._proxy.instead is None else self._proxy.instead(command)
+            self._asked.append((command, instead))
             self._proxy.commands.append(command)
             self._proxy.requests.wait()
-            self._send(self._server, message)
+            # Its reply keeps the answer in its place among the others.
+            self._send(self._server, message if instead is None else b"*1\r\n$4\r\nPING\r\n")
 
     def carry_replies(self) -> None:
         for reply in self._messages(self._server):
@@ -169,8 +175,10 @@ class Passage:
                     self._kept.append(reply)
                     continue
             else:
-                command = self._asked.popleft()
-                if self._proxy.spoil is not None:
+                command, instead = self._asked.popleft()
+                if instead is not None:
+                    message = instead
+                elif self._proxy.spoil is not None:
                     message = self._proxy.spoil(command, reply)
             if message is None:
                 self.end()

@@ -91,7 +91,10 @@ class ClusterConnections(Connections):
         return self._started
 
     def start(self) -> None:
-        self._reader.refresh()
+        unstarted = self._reader.refresh()
+        if unstarted is not None:
+            self._note_unread(unstarted)
+            self.untried.discard(TOPOLOGY)
         self._started = True
 
     def arrive(self, index: int, outcome: Arrival) -> bool:

@@ -102,6 +102,10 @@ def test_a_host_may_be_a_name_or_an_address(host: str) -> None:
     assert slots([[0, 1, [host.encode(), 6379]]]).nodes == ((host, 6379),)
 
 
+def test_a_replica_that_knows_no_endpoint_is_left_out() -> None:
+    assert slots([[0, 1, [b"host", 1], [b"?", 2]]]).members == (frozenset(),)
+
+
 def test_the_old_form_without_ids_is_read() -> None:
     assert slots([[0, 1, [b"host", 6379]]]).nodes == (("host", 6379),)
 
@@ -138,6 +142,9 @@ def test_an_answer_without_ranges_is_refused(answer: Any) -> None:
         [0, 1, ["hôst".encode(), 1]],
         [0, 1, [b"\xff", 1]],
         [0, 1, [b"n" * 256, 1]],
+        [0, 1, [b"a:z", 1]],
+        [0, 1, [b"%", 1]],
+        [0, 1, [b"host", 1], None],
     ],
 )
 def test_a_malformed_answer_is_refused(entry: Any) -> None:

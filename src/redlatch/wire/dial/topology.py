@@ -73,17 +73,21 @@ class TopologyReader:
         self._rest = _thread.allocate_lock()
         self._random = random.Random()
 
-    def refresh(self, address: Address | None = None) -> None:
-        """Have the topology read, first from the node at this address; cheap while a question is under way."""
+    def refresh(self, address: Address | None = None) -> Exception | None:
+        """Have the topology read, first from the node at this address; cheap while a question is under way.
+
+        Returns:
+            None, or why no thread could start. The next call tries again: each command that finds no node makes one.
+        """
         self._hint = address or self._hint
         self._wanted = True
         if self._unstarted and not self._closed:
             self._process = os.getpid()
             try:
                 start_thread("slots", self._run)
-            except RuntimeError:
-                # The next call tries again, and there is one for each command that finds no node.
-                pass
+            except RuntimeError as error:
+                return error
+        return None
 
     def close(self) -> None:
         self._closed = True
