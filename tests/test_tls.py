@@ -29,7 +29,7 @@ from support.masters import SERVERS, Farm, Keys
 from support.selection import on_one_face
 
 from redlatch import AsyncClient, Client, ConfigurationError, LockError, QuorumUnavailable, impl
-from redlatch.testing import cluster, embedded, sentinels
+from redlatch.testing import Cluster, cluster, embedded, sentinels
 
 LONG = 60.0
 PASSWORD = "s3cr3t/p@ss:w%rd"
@@ -535,3 +535,59 @@ def test_keys_outside_of_the_users_rules_are_refused_with_a_cause(connect: Face,
     assert "s3cr3t" not in str(caught.value)
     with pytest.raises(ConfigurationError, match="the guard needs the rights"):
         connect(restricted.urls).lock("elsewhere").acquire()
+
+
+# --- clusters --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def nodes(certificates: Any) -> Iterator[Cluster]:
+    """A cluster that speaks only TLS and needs a password."""
+    if SERVERS["redis-on-path"] is None:
+        pytest.skip("there is no redis-server on PATH")
+    config = tls_config(certificates) | {"requirepass": PASSWORD}
+    made = cluster(3, replicas=0, server=SERVERS["redis-on-path"], config=config)
+    with made:
+        yield made
+
+
+def cycle_on_all(client: Any, name: str) -> None:
+    for number in range(12):
+        cycle(client, f"{name}-{number}")
+
+
+def test_the_nodes_of_a_cluster_have_the_options_of_its_url(
+    connect: Face, nodes: Cluster, certificates: Any, name: str
+) -> None:
+    assert nodes.url.startswith("rediss+cluster://")
+    cycle_on_all(connect(f"{nodes.url}?ssl_ca_certs={certificates}/authority.crt"), name)
+
+
+@pytest.mark.parametrize("module", [redis, redis.asyncio])
+def test_the_nodes_of_a_cluster_have_the_options_of_a_redis_py_client(
+    connect: Face, nodes: Cluster, certificates: Any, name: str, module: Any
+) -> None:
+    host, _, port = nodes.address(0).rpartition(":")
+    options = {"ssl": True, "ssl_ca_certs": f"{certificates}/authority.crt", "password": PASSWORD}
+    client = module.RedisCluster(host=host, port=int(port), **options)
+    try:
+        cycle_on_all(connect(client), name)
+    finally:
+        if module is redis:
+            client.close()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "ca", "why"),
+    [
+        ("rediss", "stranger", "certificate verify failed"),
+        ("redis", None, "closed the connection|Connection reset"),
+    ],
+)
+def test_a_cluster_whose_certificate_is_not_trusted_or_without_tls_is_not_used(
+    connect: Face, nodes: Cluster, certificates: Any, name: str, scheme: str, ca: str | None, why: str
+) -> None:
+    url = nodes.url.replace("rediss", scheme) + (f"?ssl_ca_certs={certificates}/{ca}.crt" if ca else "")
+    with pytest.raises((QuorumUnavailable, ConfigurationError), match=why) as caught:
+        connect(url).lock(name).acquire(blocking=False)
+    assert PASSWORD not in str(caught.value)

@@ -14,7 +14,7 @@ from support import project
 from support.faces import await_true
 
 from redlatch import Client, Guard
-from redlatch.testing import Masters
+from redlatch.testing import Masters, cluster
 
 project.configure()
 
@@ -120,6 +120,16 @@ def test_a_master_that_may_evict_locks_is_a_warning(fleet: Fleet) -> None:
 
 def test_two_masters_are_a_warning(fleet: Fleet) -> None:
     assert list(found(REDLATCH=setting(fleet(2).urls))) == ["redlatch.W004"]
+
+
+def test_a_cluster_of_two_shards_is_one_master() -> None:
+    made = cluster(2, replicas=0)
+    with made as urls:
+        assert found(REDLATCH=setting(made.url)) == {}
+        made.kill(0)
+        messages = found(REDLATCH=setting(made.url))
+        assert list(messages) == ["redlatch.E002"] and made.address(0) in messages["redlatch.E002"]
+        assert "redis+cluster://" in found(REDLATCH=setting(urls[1]))["redlatch.E002"]
 
 
 @pytest.mark.parametrize("backend", [OURS, "redlatch.django.django_redis_cache.RedisCache"])

@@ -514,6 +514,10 @@ def test_the_command_moves_shows_and_explains(urls: list[str]) -> None:
     namesakes = run(build(), ["masters", "move", "--from", groups[0], "--to", groups[1]])
     assert namesakes.exit_code == 2
     assert "--to: sentinel:g is in both lists" in namesakes.output
+    for old, new in ((urls[0], "redis+cluster://a"), ("redis+cluster://a", urls[0])):
+        cluster = run(build(), ["masters", "move", "--from", old, "--to", new])
+        assert cluster.exit_code == 2
+        assert "--from, --to: there is no handover from or to a cluster so far" in cluster.output
     wrong = run(build(), ["masters", "move", "--from", urls[6], "--to", urls[7]])
     assert wrong.exit_code == 1
     assert "no client uses that list" in wrong.output

@@ -10,8 +10,9 @@ import pytest
 import redis
 from celery import Celery
 
-from redlatch import ClientClosed, ConfigurationError, Guard
+from redlatch import ClientClosed, ConfigurationError, Guard, QuorumUnavailable
 from redlatch.celery.client import MAX_TTL, client_of, new_client
+from redlatch.testing import cluster
 
 
 def app_with(**settings: Any) -> Celery:
@@ -122,3 +123,21 @@ def test_an_app_has_one_client_in_each_process(three: list[str], name: str) -> N
         os.waitpid(child, 0)
         assert lock.owned()
     client.close()
+
+
+def test_the_locks_of_an_app_may_be_on_a_cluster(name: str) -> None:
+    made = cluster(3, replicas=0)
+    with made:
+        client = new_client(app_with(redlatch_masters=made.url))
+        for number in range(12):
+            with client.labelled(f"{name}-{number}", 10.0, "here"):
+                assert client.holder(f"{name}-{number}") == "here"
+            assert client.holder(f"{name}-{number}") is None
+            lock = client.labelled(f"{name}-{number}", 10.0, "queued:1")
+            assert lock.acquire()
+            client.free(f"{name}-{number}", client.hand_over(lock))
+            assert client.holder(f"{name}-{number}") is None
+        client.close()
+        gone = new_client(app_with(redlatch_masters=made.url))
+    with pytest.raises(QuorumUnavailable, match="no quorum could say who holds"):
+        gone.holder(name)

@@ -15,12 +15,14 @@ from .. import impl
 from ..client import Client, Lock
 from ..errors import ConfigurationError, LockLost, NotOwned, QuorumUnavailable
 from ..guard.settings import Guard
+from ..masters.cluster import Cluster
 from ..masters.master import Master
 from ..options import Options
 from ..votes.commands import pack
-from ..votes.key import key_as_it_is
+from ..votes.key import key_as_it_is, slot_of
 from ..votes.kinds import PLAIN
 from ..wire.dial.connect import dial
+from ..wire.dial.topology import TopologyReader
 from .kinds import ending, labelled
 
 # It separates the guard's settings from those of other clients of the same servers.
@@ -123,11 +125,20 @@ class _Reading:
 
 def _value_of(master: Master, key: bytes) -> Any:
     try:
-        connection = dial(master, READ_TIMEOUT, False, _Reading(key))
+        server = _node_for(master, key) if isinstance(master, Cluster) else master
+        connection = dial(server, READ_TIMEOUT, False, _Reading(key))
     except (OSError, redis.exceptions.RedisError) as error:
         return error
     connection.sock.close()
     return connection.traits.report
+
+
+def _node_for(cluster: Cluster, key: bytes) -> Master:
+    topology, slot = TopologyReader(cluster, lambda index, outcome: None).read(), slot_of(key)
+    for first, last, place in topology.ranges:
+        if first <= slot <= last:
+            return cluster.node(topology.nodes[place])
+    raise ConnectionError(f"no node of {cluster.address} has the slot {slot}")
 
 
 # --- one client for each app and process ---------------------------------------------------------------

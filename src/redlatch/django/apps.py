@@ -66,7 +66,7 @@ def check_masters(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
         where = f"settings.REDLATCH[{alias!r}]"
         found += _of_health(look(client), where)
         guarded = arguments_of(alias)[1].get("guard", True) is not None
-        found += _of_list(len(client.health().masters), guarded, where)
+        found += _of_list(len(client._masters), guarded, where)
     return found
 
 

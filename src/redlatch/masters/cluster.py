@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from redis.connection import SSLConnection
 
@@ -78,6 +78,13 @@ class Cluster(Master):
         self.places = sorted({address_of(*seed) for seed in seeds})
         self.reached = reached
         self.address = f"cluster:{','.join(self.places)}"
+
+    def connect(self, timeout: float) -> NoReturn:
+        # Without an address, redis-py would connect to a server on this machine.
+        raise MasterRefused(f"{self.address} is a cluster, and only single servers can be asked so far; name its nodes")
+
+    def client(self, timeout: float, at: Address | None = None) -> NoReturn:
+        self.connect(timeout)
 
     def node(self, address: Address) -> Node:
         """Return the node to which the cluster gives an address."""
