@@ -376,6 +376,9 @@ class _Random:
 
     uniform = staticmethod(uniform)
 
+    def seed(self) -> None:
+        """Keep the draws of the schedule after a fork, so that it can be repeated."""
+
 
 def getpid() -> int:
     """Return the id of the running process."""
