@@ -381,7 +381,7 @@ class _Random:
         return uniform(0.0, 1.0)
 
     def seed(self) -> None:
-        """Draw other numbers from now on: the schedule's are other ones anyway."""
+        """Keep the draws of the schedule after a fork, so that it can be repeated."""
 
 
 def getpid() -> int:

@@ -143,7 +143,7 @@ def test_a_refusal_with_a_number_is_a_no_that_keeps_the_number(make: Maker) -> N
 def test_an_answer_that_may_name_a_waiter_is_a_vote_by_its_sign(make: Maker) -> None:
     commands = make.commands
     lease = commands.Release(KEY, TOKEN, 77)
-    command = commands.Calling(KEY, lease, RELEASE, [KEY], [], b"bell:", 40, 50)
+    command = commands.Scripted(KEY, lease, RELEASE, [KEY], []).calls(b"bell:", 40, 50)
     ballot = make.ballots.Ballot(command, 5, 3)
     for index, answer in enumerate((40, 1, -50, 0)):
         ballot.count_answer(index, answer, False)

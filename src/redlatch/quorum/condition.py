@@ -21,7 +21,7 @@ from redlatch.votes import condition_scripts as scripts
 from redlatch.votes.family_scripts import BELL
 
 from ..votes.ballot import Ballot
-from ..votes.commands import VOTE, Calling, Command, Scripted, Watched
+from ..votes.commands import VOTE, Command, Scripted, Watched
 from ..votes.units import MILLISECOND, SECOND, UNBOUNDED
 from .effects import Answer, Send, Steps
 from .hold import Hold
@@ -91,11 +91,9 @@ class CallQueue:
         words = [b"%d" % number, b"0" if everybody else b"1", b"%d" % self.keep_ms]
         # For a call of all, the script rings.
         rings_from = UNBOUNDED if everybody else FIRST
-        command = Calling(
-            self.key, lease, scripts.CALL_NOTIFY, self.keys, words, self.key + BELL, rings_from, UNBOUNDED
-        )
+        command = Scripted(self.key, lease, scripts.CALL_NOTIFY, self.keys, words)
         command.ttl_ms = self.keep_ms
-        return command
+        return command.calls(self.key + BELL, rings_from, UNBOUNDED)
 
     def notifying(self, count: int) -> Steps:
         yield from asking(self.quorum, self.hold, "notify", self._calling(0 if count > MOST_CALLS else count))
@@ -282,9 +280,8 @@ class Waiter:
         lease = new_lease(b"%d" % self._ticket, self._since_ns, 0)
         words = [b"%d" % self._ticket, b"%d" % used, b"%d" % queue.keep_ms]
         keys = [*queue.keys, queue.own_key(self._ticket)]
-        return Calling(
-            queue.key, lease, scripts.CALL_LEAVE, keys, words, queue.key + BELL, FIRST, UNBOUNDED, releases=True
-        )
+        command = Scripted(queue.key, lease, scripts.CALL_LEAVE, keys, words, releases=True)
+        return command.calls(queue.key + BELL, FIRST, UNBOUNDED)
 
     def used(self) -> int:
         """Return the number of the call that woke this waiter; 0 if it is not known."""

@@ -23,6 +23,7 @@ from redlatch.votes.scripts import (
 )
 
 from .payloads import delex, delifeq, digits, set_nx, strings
+from .units import UNBOUNDED
 
 # FULL_TEXT works with every server and also loads the script.
 FULL_TEXT, BY_SHA, DELIFEQ, DELEX = range(4)
@@ -268,7 +269,7 @@ class Extend(Command):
 class Scripted(Command):
     """A script of the lock family. The lease provides the token and `since_ns`."""
 
-    __slots__ = ("_again", "_arguments", "_more_keys", "_script", "_undo")
+    __slots__ = ("_again", "_arguments", "_bells", "_more_keys", "_no_from", "_script", "_undo", "_yes_from")
 
     def __init__(
         self,
@@ -290,6 +291,21 @@ class Scripted(Command):
         self._more_keys = len(keys) - script.keys
         self._undo = undo
         self._again = again
+        self._bells = b""
+        self._yes_from = self._no_from = UNBOUNDED
+
+    def calls(self, bells: bytes, yes_from: int, no_from: int) -> Scripted:
+        """Make the command SIGNED: a number in an answer may be that of a waiter to call. Return the command itself.
+
+        Args:
+            bells: the key of the waiter's bell, without the number.
+            yes_from, no_from: the least number of a waiter in a yes, and in a no.
+        """
+        self.meaning = SIGNED
+        self._bells = bells
+        self._yes_from = yes_from
+        self._no_from = no_from
+        return self
 
     def payload(self, dialect: int) -> bytes:
         return _call(self._script, dialect, self._arguments, self._more_keys)
@@ -299,36 +315,6 @@ class Scripted(Command):
 
     def again(self) -> Command:
         return self._again or self
-
-
-class Calling(Scripted):
-    """A script whose answer may be the number of a waiter to call. It is SIGNED.
-
-    Args:
-        bells: the key of the waiter's bell, without the number.
-        yes_from, no_from: the least number in a yes, and in a no.
-    """
-
-    __slots__ = ("_bells", "_no_from", "_yes_from")
-
-    def __init__(
-        self,
-        key: bytes,
-        lease: Any,
-        script: Script,
-        keys: list[bytes],
-        arguments: list[bytes],
-        bells: bytes,
-        yes_from: int,
-        no_from: int,
-        releases: bool = False,
-        undo: Command | None = None,
-        again: Command | None = None,
-    ) -> None:
-        super().__init__(key, lease, script, keys, arguments, SIGNED, releases, undo, again)
-        self._bells = bells
-        self._yes_from = yes_from
-        self._no_from = no_from
 
     def follow(self, answer: int) -> Command | None:
         if -self._no_from < answer < self._yes_from:
@@ -557,7 +543,6 @@ def read_holder(answer: bytes) -> tuple[bytes, int, int] | None:
 
 
 def _call(script: Script, dialect: int, arguments: list[bytes], more_keys: int = 0) -> bytes:
-    keys = script.keys + more_keys
     if dialect == FULL_TEXT:
-        return pack(b"EVAL", script.text, keys, *arguments)
-    return strings(script.begin(keys, len(arguments)), arguments)
+        return pack(b"EVAL", script.text, script.keys + more_keys, *arguments)
+    return strings(script.begin(len(arguments), more_keys), arguments)

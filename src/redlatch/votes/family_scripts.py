@@ -45,48 +45,57 @@ RINGS_MS = 2500
 # Between the key of the queue and the number of the client.
 BELL = b":"
 
-# `next` removes dead waiters from the front, and returns the first one that is alive or is `me`, and whether it removed
-# any. `may_stand` fails if the user lacks a right that entering or leaving the queue needs. ZADD is first, so that it
-# fails at maxmemory.
-_QUEUE = (
-    _NOW
-    + """local function head() return redis.call("zrange",KEYS[2],0,0)[1] end
+# `take` takes a free lock, and with `me` leaves the queue. The first SET changes nothing: it fails at maxmemory, and if
+# the user lacks the right.
+_PLACES = """local function head() return redis.call("zrange",KEYS[2],0,0)[1] end
 local function leave(id)
 redis.call("zrem",KEYS[3],id)
 return redis.call("zrem",KEYS[2],id)==1
 end
-local function next(me)
-local dead=false
-while true do
-local first=head()
-if not first or first==me or tonumber(redis.call("zscore",KEYS[3],first) or 0)>now then return first,dead end
-leave(first)
-dead=true
+"""
+_TAKE = """local function take(me)
+if me then
+redis.call("set",KEYS[1],"","XX")
+redis.call("del",KEYS[4])
+leave(me)
 end
+redis.call("set",KEYS[1],ARGV[1],"PX",ARGV[2])
+return tonumber(head() or 1)
 end
-local function may_stand()
-redis.call("zadd",KEYS[2],"XX",0,"")
-head()
-leave("")
-redis.call("zscore",KEYS[3],"")
+"""
+
+# `next` removes dead waiters from the front, and returns the first one that is alive or is `me`, whether it removed
+# any, and until when that one counts as alive; `first` is the head if it is known. `stand` fails first if the user
+# lacks a right that entering or leaving the queue needs, except for ZRANGE, which the scripts use before. ZADD is
+# first, so that it fails at maxmemory. `may_set` fails without the rights to DEL and SET.
+_ALIVE = (
+    _NOW
+    + """local function may_set()
 redis.call("del",KEYS[4])
 redis.call("set",KEYS[4],"","XX")
 end
+local function next(me,first)
+local dead=false
+while true do
+first=first or head()
+if not first or first==me then return first,dead end
+local over=tonumber(redis.call("zscore",KEYS[3],first) or 0)
+if over>now then return first,dead,over end
+if not dead then may_set() end
+leave(first)
+first,dead=nil,true
+end
+end
 local function stand(me,ticket,ms)
-may_stand()
+redis.call("zadd",KEYS[2],"XX",0,"")
+redis.call("zrem",KEYS[2],"")
+redis.call("zscore",KEYS[3],"")
+may_set()
 local queue,alive=stay(KEYS[2],ms*2),stay(KEYS[3],ms*2)
 redis.call("zadd",KEYS[2],ticket,me)
 if queue then redis.call("pexpire",KEYS[2],ms*2) end
 redis.call("zadd",KEYS[3],now+ms,me)
 if alive then redis.call("pexpire",KEYS[3],ms*2) end
-end
-local function take(me)
-redis.call("set",KEYS[1],ARGV[1],"PX",ARGV[2])
-if me then
-leave(me)
-redis.call("del",KEYS[4])
-end
-return tonumber(head() or 1)
 end
 """
 )
@@ -102,36 +111,35 @@ end
 #
 # The first waiter of a free lock was already called, so the script names it only if dead waiters left the queue or our
 # ticket has changed. While the lock is held, a new client does not check that the one before it is alive: FAIR_RELEASE
-# does, and the new client asks again.
+# does, and the new client asks again. The usual ways to the lock come first, without TIME and the functions of `_ALIVE`:
+# a cycle of a lone caller takes the server 6 us instead of 9.
 FAIR_ACQUIRE = Script(
-    _QUEUE
-    + f"""local me,ticket=ARGV[3],ARGV[4]
-local waited=ARGV[6]~="1"
-local others,behind=true,false
+    _PLACES
+    + _TAKE
+    + """local me,ticket=ARGV[3],ARGV[4]
 local left=redis.call("pttl",KEYS[1])
+local last={}
 if ARGV[6]=="0" then
-if left==-2 and head()==me then
-may_stand()
-return take(me)
-end
+if head()==me and left==-2 then return take(me) end
 else
-local last=redis.call("zrange",KEYS[2],-1,-1,"withscores")
-others=last[1]
-behind=others and not waited and tonumber(last[2])<tonumber(ticket)
-if others and tonumber(last[2])>tonumber(ticket)+{SKEW_US} then
-if waited then
-may_stand()
-leave(me)
+last=redis.call("zrange",KEYS[2],-1,-1,"withscores")
+if left==-2 and not last[1] and ARGV[6]=="1" then
+redis.call("set",KEYS[1],ARGV[1],"PX",ARGV[2])
+return 1
 end
+end
+"""
+    + _ALIVE
+    + f"""local behind=false
+if last[1] then
+if tonumber(last[2])>tonumber(ticket)+{SKEW_US} then
+if ARGV[6]=="2" then leave(me) end
 return -tonumber(last[2])
 end
-if left==-2 and not others then
-if waited then may_stand() end
-return take()
-end
+behind=ARGV[6]=="1" and tonumber(last[2])<tonumber(ticket)
 end
 if left==-2 then
-if behind then may_stand() else stand(me,ticket,ARGV[5]) end
+if not behind then stand(me,ticket,ARGV[5]) end
 local first,dead=next(me)
 if first==me or not first then return take(not behind and me) end
 if behind then stand(me,ticket,ARGV[5]) end
@@ -150,19 +158,26 @@ return left<0 and -1e13 or -1-math.min(left,1e13)""",
 # waiter; if that is none of [4] and on, return its number if we held the lock, else minus its number. Otherwise return
 # 1 if we held the lock, else 0. A bell cannot ring at maxmemory; the waiter then asks by itself within a second.
 FAIR_RELEASE = Script(
-    _QUEUE
-    + f"""local me=ARGV[2]
-if head() then
-leave("")
-redis.call("zscore",KEYS[3],"")
-end
-local token=redis.call("get",KEYS[1])
+    _PLACES
+    + """local token=redis.call("get",KEYS[1])
 local mine=token==ARGV[1]
-redis.call("del",mine and KEYS[1] or KEYS[4])
-if not mine and tonumber(redis.call("zscore",KEYS[2],me) or "1e300")<=tonumber(ARGV[3]) then leave(me) end
 local answer=mine and 1 or 0
-if token and not mine then return answer end
-local first=next()
+local first=head()
+if not first then
+redis.call("del",mine and KEYS[1] or KEYS[4])
+return answer
+end
+"""
+    + _ALIVE
+    + f"""local me=ARGV[2]
+if not mine then
+redis.call("del",KEYS[4])
+if tonumber(redis.call("zscore",KEYS[2],me) or "1e300")<=tonumber(ARGV[3]) then leave(me) end
+if token then return answer end
+end
+local _,over
+first,_,over=next(nil,mine and first)
+if mine then redis.call("del",KEYS[1]) end
 if not first then return answer end
 for i=4,#ARGV do
 if ARGV[i]==first then
@@ -170,7 +185,7 @@ redis.pcall("set",KEYS[i+1],"c","PX",{RINGS_MS})
 return answer
 end
 end
-if redis.call("zscore",KEYS[3],first)%1>0 then return answer end
+if over%1>0 then return answer end
 return mine and tonumber(first) or -tonumber(first)""",
     keys=4,
 )
@@ -183,8 +198,12 @@ FAIR_UNDO = Script(
     """if redis.call("get",KEYS[1])~=ARGV[1] then return 0 end
 redis.call("del",KEYS[1])
 """
-    + _QUEUE
-    + f"""if ARGV[4]~="0" then stand(ARGV[2],ARGV[3],ARGV[4]) end
+    + _PLACES
+    + _ALIVE
+    + f"""if ARGV[4]~="0" then
+head()
+stand(ARGV[2],ARGV[3],ARGV[4])
+end
 local first=next(ARGV[2])
 if first and first~=ARGV[2] then return tonumber(first) end
 if first then redis.pcall("set",KEYS[4],"c","PX",{RINGS_MS}) end

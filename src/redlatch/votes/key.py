@@ -66,19 +66,23 @@ def may_be_tag(text: bytes) -> bool:
     return b"{" not in text and b"}" not in text
 
 
+def stem_of(key: bytes) -> bytes:
+    """Return what the derived keys of the lock with this own key begin with."""
+    # `in` takes the bytes for a number first, and the error that it drops costs 2,000 instructions.
+    if key.find(b"}") < 0:
+        return b"{" + key + b"}"
+    if _has_tag(key):
+        return key + b"\0"
+    raise ConfigurationError(
+        "name: only a plain lock may have a name with '}' outside a hash tag, because the keys of other locks must "
+        "be in one slot of a cluster; leave the '}' out",
+        name=key.decode(errors="backslashreplace"),
+    )
+
+
 def derived_key(key: bytes, suffix: bytes) -> bytes:
     """Return a key of the lock with this own key; `suffix` begins with a NUL, or is empty for the own key itself."""
-    if not suffix:
-        return key
-    if _has_tag(key):
-        return key + b"\0" + suffix
-    if b"}" in key:
-        raise ConfigurationError(
-            "name: only a plain lock may have a name with '}' outside a hash tag, because the keys of other locks must "
-            "be in one slot of a cluster; leave the '}' out",
-            name=key.decode(errors="backslashreplace"),
-        )
-    return b"{" + key + b"}" + suffix
+    return stem_of(key) + suffix if suffix else key
 
 
 def name_of(key: bytes) -> tuple[bytes, bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from redlatch.votes.key import derived_key
+from redlatch.votes.key import stem_of
 
 
 class Storage(Enum):
@@ -18,6 +18,9 @@ class Storage(Enum):
     """
 
     TOKEN, SLOTS, TOKENS, WRITER = range(4)
+
+
+_OWN_KEY = (b"",)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -39,7 +42,7 @@ class Declaration:
     label: str = ""
     listed: str = ""
     plural: str = ""
-    suffixes: tuple[bytes, ...] = (b"",)
+    suffixes: tuple[bytes, ...] = _OWN_KEY
     rights: str = ""
     needs_scripts: bool = True
     home: str = ""
@@ -48,7 +51,10 @@ class Declaration:
 
     def keys_of(self, key: bytes) -> list[bytes]:
         """Return the keys of a lock of this kind; `key` is the one of a plain lock with this name."""
-        return [derived_key(key, suffix) for suffix in self.suffixes]
+        if self.suffixes == _OWN_KEY:
+            return [key]
+        stem = stem_of(key)
+        return [stem + suffix if suffix else key for suffix in self.suffixes]
 
 
 PLAIN = Declaration(listed="lock", needs_scripts=False, home="plain.Plain")

@@ -28,13 +28,13 @@ class Script:
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
         self._begins: dict[int, bytes] = {}
 
-    def begin(self, keys: int, arguments: int) -> bytes:
-        """Return how a call with so many keys begins; `arguments` also counts the keys."""
-        # Calls have far fewer keys.
-        which = arguments << 16 | keys
+    def begin(self, arguments: int, more_keys: int) -> bytes:
+        """Return how a call with so many arguments begins, of which the first are its keys."""
+        # Calls have far fewer arguments.
+        which = more_keys << 16 | arguments if more_keys else arguments
         begin = self._begins.get(which)
         if begin is None:
-            number = b"%d" % keys
+            number = b"%d" % (self.keys + more_keys)
             head = b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$%d\r\n%b\r\n"
             begin = head % (3 + arguments, self.sha, len(number), number)
             self._begins[which] = begin

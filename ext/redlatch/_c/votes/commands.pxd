@@ -57,19 +57,18 @@ cdef class Extend(Command):
     pass
 
 
+@cython.final
 cdef class Scripted(Command):
     cdef object _script
     cdef list _arguments
     cdef int _more_keys
     cdef Command _undo
     cdef Command _again
-
-
-@cython.final
-cdef class Calling(Scripted):
     cdef bytes _bells
     cdef long long _yes_from
     cdef long long _no_from
+
+    cpdef Scripted calls(self, bytes bells, long long yes_from, long long no_from)
 
 
 @cython.final

@@ -9,7 +9,7 @@ Rules that each script keeps on its master (`family_scripts`):
   * When the lock becomes free, the first waiter is called. It was told that it is the first and watches the lock; or
     its bell is rung, which only this waiter watches. So a release wakes one waiter.
   * The releasing client knows the next waiter since it has won, so the release rings the bell, too. If that waiter has
-    left, the answer names the first one, and a second command rings its bell (`Called.follow`).
+    left, the answer names the first one, and a second command rings its bell (`Scripted.follow`).
   * A waiter that has not asked for `ALIVE_MS` is dead. Each script of a client that asks or leaves passes over it.
   * The master calls no waiter when the key of the lock expires, or when a user deletes it. A waiter that was told that
     it is the first knows when the key expires. And each waiter asks once a second.
@@ -20,12 +20,11 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from redlatch.votes import family_scripts as scripts
+from redlatch.votes.family_scripts import BELL, BELLS, FAIR_ACQUIRE, FAIR_RELEASE, FAIR_UNDO, SKEW_US
 from redlatch.votes.kinds import FAIR
-from redlatch.votes.scripts import Script
 
 from ...votes.ballot import Ballot
-from ...votes.commands import Called, Calling, Command, LookAsFirst
+from ...votes.commands import Called, Command, LookAsFirst, Scripted
 from ...votes.payloads import digits
 from ...votes.units import MILLISECOND, UNBOUNDED
 from ..attempt import Attempt
@@ -48,10 +47,12 @@ class Fair(Kind):
     def __init__(self, keys: list[bytes]) -> None:
         super().__init__()
         self.orderly = True
-        self._keys = keys
-        self._bells = keys[1] + scripts.BELL
-        # The number of this waiter on the masters.
+        # The last key is the bell of this waiter.
+        self._keys = [*keys, b""]
+        self._bells = keys[1] + BELL
+        # The number of this waiter on the masters, and the same in digits.
         self.number = 0
+        self._me = b""
         self._bell = b""
         self._ticket = 0
         self._next = 0
@@ -63,15 +64,13 @@ class Fair(Kind):
         self._attempt: Ballot | None = None
 
     def begin(self, quorum: Quorum, hold: Hold, caller: Any) -> None:
-        self.number = scripts.BELLS + int(quorum.random() * scripts.BELLS)
-        self._bell = self._bell_of(self.number)
+        self.number = BELLS + int(quorum.random() * BELLS)
+        self._me = digits(self.number)
+        self._keys[-1] = self._bell = self._bells + self._me
         self._attempt = None
         self._next = quorum.fences.now()
         self._place = NEW
         self._since_ns = quorum.clock.now()
-
-    def _bell_of(self, client: int) -> bytes:
-        return self._bells + digits(client)
 
     def acquiring(self, quorum: Quorum, key: bytes, lease: Lease, ttl_ms: int) -> Command:
         self.end_watch(quorum, key)
@@ -80,7 +79,7 @@ class Fair(Kind):
             # Until a quorum has answered, the masters may not have checked the ticket.
             self._place = CHANGED
             # After a long wait in the queue of this client, the masters would refuse the old ticket.
-            self._next = max(self._next, quorum.fences.now() - scripts.SKEW_US // 2)
+            self._next = max(self._next, quorum.fences.now() - SKEW_US // 2)
         # The ticket changes only here, because the undo of the last attempt names the old ticket.
         self._ticket = self._next
         if place == NEW and key in quorum.queues.crowded:
@@ -88,46 +87,42 @@ class Fair(Kind):
             self._watch(quorum, key, quorum.clock.now() + quorum.wait_ns(ttl_ms))
         self._is_first = False
         self._attempt = None
-        arguments = [lease.token, digits(ttl_ms), digits(self.number), digits(self._ticket), ALIVE_MS, digits(place)]
-        keys = [*self._keys, self._bell]
-        undo = self.undoing(key, lease, True)
+        arguments = [lease.token, digits(ttl_ms), self._me, digits(self._ticket), ALIVE_MS, digits(place)]
+        command = Scripted(key, lease, FAIR_ACQUIRE, self._keys, arguments, undo=self.undoing(key, lease, True))
         # A yes names the next waiter, which is not called before the release.
-        return Calling(
-            key, lease, scripts.FAIR_ACQUIRE, keys, arguments, self._bells, UNBOUNDED, scripts.BELLS, undo=undo
-        )
+        return command.calls(self._bells, UNBOUNDED, BELLS)
 
     def undoing(self, key: bytes, lease: Lease, last: bool) -> Command:
-        arguments = [lease.token, digits(self.number), digits(self._ticket)]
-        keys = [*self._keys, self._bell]
+        arguments = [lease.token, self._me, digits(self._ticket)]
         if last:
-            after = self._after()
-            keys += [self._bell_of(client) for client in after]
-            arguments += [digits(client) for client in after]
-            command = self._calling(key, lease, scripts.FAIR_RELEASE, keys, arguments)
+            keys, after = self._keys, self._after()
+            if after:
+                keys = keys + [self._bells + client for client in after]
+                arguments += after
+            command = Scripted(key, lease, FAIR_RELEASE, keys, arguments, releases=True)
             # The place in the queue may exist since the first attempt.
             command.since_ns = self._since_ns
-            return command
+            return command.calls(self._bells, BELLS, BELLS)
         # A second copy may come after this client has left the queue. So it does not enter it again.
-        again = self._calling(key, lease, scripts.FAIR_UNDO, keys, [*arguments, b"0"])
-        return self._calling(key, lease, scripts.FAIR_UNDO, keys, [*arguments, ALIVE_MS], again)
+        again = Scripted(key, lease, FAIR_UNDO, self._keys, [*arguments, b"0"], releases=True)
+        again.calls(self._bells, BELLS, BELLS)
+        arguments += [ALIVE_MS]
+        undo = Scripted(key, lease, FAIR_UNDO, self._keys, arguments, releases=True, again=again)
+        return undo.calls(self._bells, BELLS, BELLS)
 
-    def _calling(
-        self,
-        key: bytes,
-        lease: Lease,
-        script: Script,
-        keys: list[bytes],
-        arguments: list[bytes],
-        again: Command | None = None,
-    ) -> Command:
-        bells = scripts.BELLS
-        return Calling(key, lease, script, keys, arguments, self._bells, bells, bells, True, None, again)
-
-    def _after(self) -> list[int]:
+    def _after(self) -> list[bytes]:
         """Return the clients that are next by the answers to the attempt that has won."""
         won = self._attempt
+        after: list[bytes] = []
+        if won is None or won.answers is None:
+            return after
         # A copy: another thread may add an answer meanwhile.
-        return [] if won is None else sorted({answer for answer in list((won.answers or {}).values()) if answer > 1})
+        for answer in list(won.answers.values()):
+            if answer > 1:
+                client = digits(answer)
+                if client not in after:
+                    after.append(client)
+        return after
 
     def second_round(self, quorum: Quorum, hold: Any, ballot: Ballot) -> Ballot | None:
         self._attempt = ballot
@@ -135,10 +130,12 @@ class Fair(Kind):
 
     def note_answers(self, quorum: Quorum, ballot: Ballot) -> bool:
         # A copy: another thread may add an answer meanwhile.
-        answers = list((ballot.answers or {}).values())
-        highest = max([0] + [-answer for answer in answers if answer > -scripts.BELLS])
+        highest, bells = 0, BELLS
+        for answer in list((ballot.answers or {}).values()):
+            if -bells < answer < -highest:
+                highest = -answer
         if highest < self._ticket:
-            self._is_first = any([answer < 0 for answer in answers if answer > -scripts.BELLS])
+            self._is_first = highest > 0
             self._place = KEPT
             return False
         self._next = highest + 1
