@@ -111,8 +111,8 @@ end
 #
 # The first waiter of a free lock was already called, so the script names it only if dead waiters left the queue or our
 # ticket has changed. While the lock is held, a new client does not check that the one before it is alive: FAIR_RELEASE
-# does, and the new client asks again. The usual ways to the lock come first, without TIME and the functions of `_ALIVE`:
-# a cycle of a lone caller takes the server 6 us instead of 9.
+# does, and the new client asks again. The usual ways to the lock come first, without TIME and the functions of
+# `_ALIVE`: a cycle of a lone caller takes the server 6 us instead of 9.
 FAIR_ACQUIRE = Script(
     _PLACES
     + _TAKE
