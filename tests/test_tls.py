@@ -218,6 +218,31 @@ def test_a_cluster_that_speaks_tls_moves_its_slots_and_fails_over(certificates: 
         fleet.clear()
 
 
+@on_one_face("asyncio")
+@pytest.mark.parametrize("implementation", [impl.current.name], indirect=True)
+def test_nodes_of_a_cluster_get_the_tls_and_the_password_of_the_seeds(
+    connect: Face, certificates: Any, name: str
+) -> None:
+    server = SERVERS["redis-on-path"]
+    if server is None:
+        pytest.skip("there is no redis-server on PATH")
+    fleet = cluster(server=server, config=tls_config(certificates) | {"requirepass": PASSWORD})
+    with fleet:
+        seed = f"rediss+cluster://:{QUOTED}@{fleet.address(fleet.primary(2))}"
+        [url] = with_options([seed], ssl_ca_certs=certificates / "authority.crt")
+        client = connect(url, patience=PATIENCE, guard=None)
+        for shard in range(3):
+            cycle(client, fleet.name_in(shard, name))
+        moved = fleet.name_in(0, f"{name} moved")
+        fleet.move(moved, 1)
+        cycle(client, moved)
+        fleet.fail_over(1)
+        cycle(client, moved)
+        [stranger] = with_options([seed], ssl_ca_certs=certificates / "stranger.crt")
+        with pytest.raises(ConfigurationError, match="CERTIFICATE_VERIFY_FAILED"):
+            connect(stranger).connect()
+
+
 def test_masters_of_an_unknown_authority_have_no_vote(connect: Face, tls: Any, certificates: Any, name: str) -> None:
     urls = with_options(tls(), ssl_ca_certs=certificates / "stranger.crt")
     with pytest.raises(QuorumUnavailable) as caught:

@@ -14,12 +14,15 @@ from .lock import Driver
 # The values of `require`.
 ALL, QUORUM = "all", "quorum"
 
+_NO_CLUSTER = "the server is no cluster: write redis:// instead of redis+cluster://"
+
 # The class, the beginning of the text, and the cure.
 _LASTING: tuple[tuple[type[BaseException], str, str], ...] = (
     (redis_errors.AuthenticationError, "", "give the right user and password in the URL"),
     (redis_errors.NoPermissionError, "", "grant the right; docs/operations.md, Access rights, lists all"),
     (redis_errors.ResponseError, "ERR DB index is out of range", "choose a database that the server has"),
     (redis_errors.ResponseError, "ERR SELECT is not allowed in cluster mode", WHOLE_CLUSTER),
+    (redis_errors.ResponseError, "ERR This instance has cluster support disabled", _NO_CLUSTER),
     (redis_errors.ResponseError, "CLUSTERDOWN", WHOLE_CLUSTER),
     (redis_errors.ResponseError, "MOVED", WHOLE_CLUSTER),
     (ssl.SSLCertVerificationError, "", "give ssl_ca_certs, or a host name that is in the certificate"),
