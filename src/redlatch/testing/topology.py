@@ -84,23 +84,29 @@ def problem_of(view: View, info: Mapping[str, str], living: Mapping[str, int], l
         living: the nodes that run, by their ids.
         listed: the ids of the nodes that it tells to clients (CLUSTER SLOTS).
     """
-    state, me = info.get("cluster_state"), view.peers[view.me]
+    state = info.get("cluster_state")
     if state != "ok" or view.assigned != SLOTS:
         return f"is in state {state}, with {view.assigned} of {SLOTS} slots assigned"
     peers = {node: view.peers.get(name) for name, node in living.items()}
     lost = [f"node {node}" for node, peer in peers.items() if peer is None or peer.fails or not peer.linked]
     if lost:
         return f"is not connected with {', '.join(lost)}"
+    owners = {name for name, _ in view.slots}
+    serving = [node for node, peer in peers.items() if peer is not None and owners & {peer.id, peer.primary}]
+    hidden = [f"node {node}" for name, node in living.items() if node in serving and name not in listed]
+    return _replication_problem(view, info, peers) or (
+        f"does not list {', '.join(hidden)} in CLUSTER SLOTS" if hidden else ""
+    )
+
+
+def _replication_problem(view: View, info: Mapping[str, str], peers: Mapping[int, Peer | None]) -> str:
+    me = view.peers[view.me]
     if not me.is_primary and info.get("master_link_status") != "up":
         return "does not follow its primary yet"
     followers = sum(peer is not None and peer.primary == view.me for peer in peers.values())
     online = sum(name.startswith("slave") and "state=online" in value for name, value in info.items())
     if online < followers:
         return f"sends its writes to {online} of {followers} replicas"
-    owners = {name for name, _ in view.slots}
-    serving = [node for node, peer in peers.items() if peer is not None and owners & {peer.id, peer.primary}]
-    if hidden := [node for name, node in living.items() if node in serving and name not in listed]:
-        return f"does not list {', '.join(f'node {node}' for node in hidden)} in CLUSTER SLOTS"
     return ""
 
 

@@ -1375,6 +1375,19 @@ def test_a_script_that_was_flushed_is_sent_in_full_and_its_answer_counts(rig: Ri
     assert rig.votes(ballot) == (1, 0, 0)
 
 
+def test_a_change_by_a_script_that_was_sent_again_is_reported_while_others_have_not_answered(
+    implementation: impl.Implementation,
+) -> None:
+    # The server pushes nothing for changes by our own connection.
+    rig = Rig(implementation, 3, BY_SHA)
+    rig.submit("Release")
+    rig.reply(0, NOSCRIPT)
+    rig.fleet.flush()
+    rig.reply(0, YES)
+    assert rig.fleet.changed == [(0, b"the-key")]
+    rig.close()
+
+
 def test_after_a_flushed_script_the_next_is_called_by_its_sha_again(rig: Rig) -> None:
     with_dialect(rig, BY_SHA)
     rig.submit("Release")

@@ -372,7 +372,7 @@ class Fleet:
             if link.head < len(link.pending):
                 ballot = link.pending[link.head]
                 command = ballot.command
-                resent = self.synced or (self.resent and (ballot.resent or ballot.hops))
+                resent = self.synced or (self.resent and ballot.resent)
                 if not resent and self.wires.stands_at(came, start, command.yes_line):
                     start += len(command.yes_line)
                     # As `Link.advance`, without a call.
@@ -459,7 +459,7 @@ class Fleet:
             self._tally(ballot)
         elif not self._count_other(link, ballot, reply):
             return False
-        if self.resent and (ballot.resent or ballot.hops):
+        if self.resent and ballot.resent:
             self._stir(link, ballot)
         return True
 
@@ -495,7 +495,7 @@ class Fleet:
             self._tally(ballot)
         else:
             self._count_answer(link, ballot, reply)
-        if self.resent and (ballot.resent or ballot.hops):
+        if self.resent and ballot.resent:
             self._stir(link, ballot)
 
     def _count_other(self, link: Link, ballot: Ballot, reply: Any) -> bool:
@@ -559,17 +559,8 @@ class Fleet:
                     link.dialect, link.full_from = FULL_TEXT, link.cut + len(link.pending)
             elif other:
                 ballot.resent |= bit
-                self.resent = True
-                self.staged = True
                 link.dialect = link.traits.downgrade(error, link.dialect)
-                if self.routes is not None and ballot in self.routes.asked:
-                    self._stage_asking(link)
-                elif ballot.command.meaning:
-                    self._announce(link, ballot.command)
-                self.wires.stage(link.index, text)
-                link.pending.append(ballot)
-                if self.wires.unsent(link.index) > self.most_unsent:
-                    self.drop_link(link, TimeoutError("too many calls of scripts must be resent in full"))
+                self._resend(link, ballot, text)
                 return
         if ballot.command.meaning == COUNT:
             # Votes of this connection would wait in vain.
@@ -580,15 +571,32 @@ class Fleet:
             self.drop_link(link, error)
         self.fail_vote(link.voter, ballot, error)
 
+    def _resend(self, link: Link, ballot: Ballot, text: bytes) -> None:
+        self.resent = True
+        self.staged = True
+        if self.routes is not None and ballot in self.routes.asked:
+            self._stage_asking(link)
+        elif ballot.command.meaning:
+            self._announce(link, ballot.command)
+        self.wires.stage(link.index, text)
+        link.pending.append(ballot)
+        if self.wires.unsent(link.index) > self.most_unsent:
+            self.drop_link(link, TimeoutError("too many calls of scripts must be resent in full"))
+
     def _stir(self, link: Link, ballot: Ballot) -> None:
         """Report the change by a script or ballot that was sent again.
 
         A server pushes no invalidation for changes by our own connection.
         """
-        if not (ballot.hops or ballot.resent >> link.voter & 1) or not link.up or self._is_open(ballot):
-            return
-        self.changed.append((link.voter, ballot.command.key))
         if self.routes is not None:
+            self._stir_routed(link, ballot)
+        elif ballot.resent >> link.voter & 1 and link.up and ballot not in link.pending[link.head :]:
+            self.changed.append((link.voter, ballot.command.key))
+
+    def _stir_routed(self, link: Link, ballot: Ballot) -> None:
+        if not self._is_open(ballot):
+            self.changed.append((link.voter, ballot.command.key))
+            assert self.routes is not None
             self.routes.asked.pop(ballot, None)
 
     def _is_open(self, ballot: Ballot) -> bool:

@@ -35,6 +35,9 @@ LONGEST_PAUSE_NS = 128 * MILLISECOND
 # A release goes on for longer: TRYAGAIN lasts until the slot has moved.
 MOST_HOPS_OF_RELEASES = 128
 
+# In `Ballot.resent`, beside the bits of the masters: the ballot was sent on.
+REDIRECTED = 1 << 62
+
 _AGAIN = ("TRYAGAIN", "READONLY", "LOADING")
 _DOWN = "CLUSTERDOWN"
 
@@ -77,7 +80,7 @@ def redirect(fleet: Any, link: Any, ballot: Any, error: Exception) -> bool:
     if ballot.causes is None or not isinstance(error, Redirected):
         ballot.causes = {link.voter: error}
     # A node that has not executed the script may lack it.
-    ballot.resent = 0
+    ballot.resent = REDIRECTED
     # From now on the engine looks for such ballots.
     fleet.resent = True
     if not isinstance(error, Redirected):
