@@ -349,7 +349,7 @@ def test_python_redis_lock_on_a_cluster(implementation: impl.Implementation, nod
     with of_cluster(nodes) as client:
         for number in range(NAMES):
             tagged = f"{{{name}-{number}}}"
-            lock = redis_lock.Lock(client, tagged, expire=5, strict=False)
+            lock = redis_lock.Lock(client, tagged, expire=5)
             assert lock.acquire() and lock.locked() and client.exists(f"lock:{tagged}")
             lock.extend(50)
             lock.release()
@@ -363,12 +363,12 @@ def test_python_redis_locks_keys_must_be_in_one_slot(implementation: impl.Implem
     with of_cluster(nodes) as client:
         for name in ("shop", "{}shop"):
             with pytest.raises(ConfigurationError) as caught:
-                redis_lock.Lock(client, name, strict=False)
+                redis_lock.Lock(client, name)
             assert str(caught.value) == (
                 f"name: on a cluster, the key 'lock:{name}' and the list 'lock-signal:{name}' must be in one slot; "
                 f"write a hash tag: '{{{name}}}'"
             )
-            redis_lock.Lock(client, f"{{{name}}}", strict=False)
+            redis_lock.Lock(client, f"{{{name}}}")
         with pytest.raises(ConfigurationError, match=r"^reset_all: its script sees one node .* reset\(\) of each lock"):
             redis_lock.reset_all(client)
 
