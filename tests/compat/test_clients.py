@@ -399,6 +399,18 @@ def test_aioredlock_on_a_cluster(
         asyncio.run(main(client))
 
 
+@pytest.mark.parametrize("url", ["redis+cluster://:s3cr3tpw@a,b", "redis+sentinel://:s3cr3tpw@a/g", "http://a"])
+@pytest.mark.parametrize("make", [aioredlock.Aioredlock, redlock.Redlock])
+def test_a_url_that_is_not_of_one_server_is_refused_with_what_to_give(make: Any, url: str) -> None:
+    """Found by trying it: aioredlock's took it for the path of a socket, and the log had the password."""
+    with pytest.raises((ConfigurationError, Warning)) as caught:
+        make([url])
+    assert str(caught.value) == (
+        "a URL must begin with redis://, rediss:// or unix://; give a redis.RedisCluster for a cluster, and a client "
+        "of master_for() for Sentinel"
+    )
+
+
 def test_a_redis_py_lock_on_a_node_of_a_cluster_is_refused(implementation: impl.Implementation, nodes: Cluster) -> None:
     with pytest.raises(ConfigurationError) as caught:
         redis_py.Lock(redis.Redis.from_url(nodes.urls[0]), "x", timeout=5).acquire()
