@@ -203,6 +203,20 @@ def test_the_address_remap_of_a_client_says_where_nodes_are_reached(
         try_names(client, name, tunnels)
 
 
+def test_a_slot_that_moves_is_found_through_the_tunnels(
+    connect: Face, behind_nat: Cluster, tunnels: dict[str, Proxy], name: str
+) -> None:
+    known = {announced: place(tunnel) for announced, tunnel in tunnels.items()}
+    client = connect(f"redis+cluster://{next(iter(known.values()))}", host_map=known)
+    lock = client.lock(name, ttl=20)
+    assert lock.acquire()
+    behind_nat.move(name, (behind_nat.shard_of(name) + 1) % 3)
+    assert lock.owned()
+    lock.extend()
+    lock.release()
+    assert client.lock(name).acquire(blocking=False)
+
+
 def test_a_node_that_host_map_does_not_know_is_named(connect: Face, tunnels: dict[str, Proxy], name: str) -> None:
     known = {announced: place(tunnel) for announced, tunnel in tunnels.items()}
     seed = next(iter(known.values()))

@@ -349,7 +349,7 @@ def test_python_redis_lock_on_a_cluster(implementation: impl.Implementation, nod
     with of_cluster(nodes) as client:
         for number in range(NAMES):
             tagged = f"{{{name}-{number}}}"
-            lock = redis_lock.Lock(client, tagged, expire=5, strict=False)
+            lock = redis_lock.Lock(client, tagged, expire=5)
             assert lock.acquire() and lock.locked() and client.exists(f"lock:{tagged}")
             lock.extend(50)
             lock.release()
@@ -363,12 +363,12 @@ def test_python_redis_locks_keys_must_be_in_one_slot(implementation: impl.Implem
     with of_cluster(nodes) as client:
         for name in ("shop", "{}shop"):
             with pytest.raises(ConfigurationError) as caught:
-                redis_lock.Lock(client, name, strict=False)
+                redis_lock.Lock(client, name)
             assert str(caught.value) == (
                 f"name: on a cluster, the key 'lock:{name}' and the list 'lock-signal:{name}' must be in one slot; "
                 f"write a hash tag: '{{{name}}}'"
             )
-            redis_lock.Lock(client, f"{{{name}}}", strict=False)
+            redis_lock.Lock(client, f"{{{name}}}")
         with pytest.raises(ConfigurationError, match=r"^reset_all: its script sees one node .* reset\(\) of each lock"):
             redis_lock.reset_all(client)
 
@@ -397,6 +397,18 @@ def test_aioredlock_on_a_cluster(
         return
     with of_cluster(nodes) as client:
         asyncio.run(main(client))
+
+
+@pytest.mark.parametrize("url", ["redis+cluster://:s3cr3tpw@a,b", "redis+sentinel://:s3cr3tpw@a/g", "http://a"])
+@pytest.mark.parametrize("make", [aioredlock.Aioredlock, redlock.Redlock])
+def test_a_url_that_is_not_of_one_server_is_refused_with_what_to_give(make: Any, url: str) -> None:
+    """Found by trying it: aioredlock's took it for the path of a socket, and the log had the password."""
+    with pytest.raises((ConfigurationError, Warning)) as caught:
+        make([url])
+    assert str(caught.value) == (
+        "a URL must begin with redis://, rediss:// or unix://; give a redis.RedisCluster for a cluster, and a client "
+        "of master_for() for Sentinel"
+    )
 
 
 def test_a_redis_py_lock_on_a_node_of_a_cluster_is_refused(implementation: impl.Implementation, nodes: Cluster) -> None:

@@ -24,7 +24,7 @@ from support import project
 from support.faces import PATIENCE, ask, await_true, in_thread
 from support.masters import Keys
 
-from redlatch import AsyncClient, Client, QuorumUnavailable, impl
+from redlatch import AsyncClient, Client, ConfigurationError, QuorumUnavailable, impl
 from redlatch.testing import Cluster, Masters, cluster
 
 from .conftest import Serve
@@ -259,6 +259,23 @@ def test_a_cache_on_a_cluster_has_its_locks_there(
             assert other.acquire() and other.local.lease is not None
             assert not make(cache, f"{name}-{number}").acquire(blocking=False)
             other.release()
+
+
+def test_the_cache_of_python_redis_lock_may_be_on_a_cluster(
+    implementation: impl.Implementation, nodes: Cluster, name: str
+) -> None:
+    entry = {
+        "BACKEND": "redlatch.compat.redis_lock.django_cache.RedisCache",
+        "OPTIONS": {"CONNECTION_FACTORY": f"{__name__}.FactoryOfCluster"},
+        "LOCATION": nodes.urls[0],
+    }
+    with project.overridden(CACHES={"default": entry}):
+        cache = caches["default"]
+        with cache.lock(f"{{{name}}}", expire=5):
+            assert not cache.lock(f"{{{name}}}", expire=5).acquire(blocking=False)
+        assert cache.locked_get_or_set(name, lambda: 7, lock_key=f"{{{name}}}") == 7
+        with pytest.raises(ConfigurationError, match=r"write a hash tag: '\{get_or_set:other\}'"):
+            cache.locked_get_or_set("other", lambda: 7)
 
 
 def test_a_client_of_a_cluster_may_be_given(make_cache: MakeCache, make: MakeLock, nodes: Cluster, name: str) -> None:

@@ -171,6 +171,7 @@ def _settings_of(connection: Any) -> Any:
         host, port = connection
         return redis.Redis(host=host, port=port)
     if isinstance(connection, str):
+        shared.check_scheme(connection)
         if connection.startswith(("redis://", "rediss://", "unix://")):
             return redis.Redis.from_url(connection)
         return redis.Redis(unix_socket_path=connection)

@@ -158,6 +158,7 @@ class Redlock:
 
 def _server_of(connection: Any) -> Any:
     if isinstance(connection, str):
+        shared.check_scheme(connection)
         return redis.StrictRedis.from_url(connection)
     return redis.StrictRedis(**connection) if type(connection) is dict else connection
 

@@ -60,6 +60,15 @@ def packing(pool: Any) -> Callable[[Any], bytes]:
     return packed
 
 
+def check_scheme(url: str) -> None:
+    # The error does not repeat the URL, which may have a password.
+    if "://" in url and not url.startswith(("redis://", "rediss://", "unix://")):
+        raise ConfigurationError(
+            "a URL must begin with redis://, rediss:// or unix://; give a redis.RedisCluster for a cluster, and a "
+            "client of master_for() for Sentinel"
+        )
+
+
 def refusal_of(pool: Any) -> str:
     """Return why the drop-ins cannot use this pool or client of a cluster, or ""."""
     if isinstance(pool, CLUSTERS):

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from os import urandom
 from typing import Any
 
-from redis import StrictRedis
+from redis import RedisCluster, StrictRedis
 
 from ...errors import ClientForked, ConfigurationError, LockLost, NotOwned, QuorumUnavailable
 from ...masters.clients import CLUSTERS
@@ -77,8 +77,8 @@ class Lock:
     """python-redis-lock's lock; arguments, results and errors are python-redis-lock's.
 
     Args:
-        redis_client: a redis-py client of one server, or of a cluster with `strict=False`.
-        name: the name; the key is "lock:" and the name.
+        redis_client: a redis-py client of one server or one cluster.
+        name: the name; the key is "lock:" and the name. On a cluster it needs a hash tag, such as "{report}".
         expire: the ttl in whole seconds. With None or 0 the lock is renewed until it is released. Default None.
         id: the id of the holder, which is the value of the key. Default None: a fresh id for each acquire.
         auto_renewal: if True, the lock is renewed until it is released. Default False.
@@ -96,7 +96,7 @@ class Lock:
         signal_expire: int = 1000,
         blocking: bool = True,
     ) -> None:
-        if strict and not isinstance(redis_client, StrictRedis):
+        if strict and not isinstance(redis_client, (StrictRedis, RedisCluster)):
             raise ValueError(
                 "redis_client must be instance of StrictRedis. Use strict=False if you know what you're doing."
             )
