@@ -162,10 +162,14 @@ class RateLimit(BaseRateLimit):
         late = 0
         while True:
             lock: Lock = self._permit()
-            if not lock.acquire(timeout=self._left(until_ns)):
-                return False, lock
-            if self._counts(lock):
-                return True, lock
+            try:
+                if not lock.acquire(timeout=self._left(until_ns)):
+                    return False, lock
+                if self._counts(lock):
+                    return True, lock
+            except BaseException:
+                self._give_back(lock)
+                raise
             late += 1
             if self._gives_up(lock, until_ns, late):
                 return False, lock

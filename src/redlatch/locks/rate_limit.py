@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from ..config import check_count, timeout_of
 from ..errors import ConfigurationError, LockBusy, LockTimeout, Retryable
+from ..quorum.claim import HELD
 from ..quorum.quorum import Quorum
 from ..votes.units import MILLISECOND, SECOND, UNBOUNDED, drift_ns
 from .lock import Shared
@@ -115,6 +116,12 @@ class BaseRateLimit:
         self._shared.quorum.abandon(self._shared.driver, hold, hold.ticket)
         self._slack_ns = max(self._slack_ns, min(2 * slack_ns, self._longest_slack_ns()))
         return False
+
+    def _give_back(self, lock: Any) -> None:
+        """Give a permit back whose acquire was interrupted just after it was given."""
+        hold = lock._hold
+        if hold.state == HELD:
+            self._shared.quorum.abandon(self._shared.driver, hold, hold.ticket)
 
     def _gives_up(self, lock: Any, until_ns: int, late: int) -> bool:
         """Return whether a permit that came too late is the last: the time is over, and no attempt may take longer.
