@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +14,7 @@ import pytest
 from support.faces import PATIENCE, await_true, in_thread
 from support.shards import Moves, Shards
 
-from redlatch import AsyncClient, Client, impl
+from redlatch import AsyncClient, Client, QuorumUnavailable, impl
 from redlatch.quorum.waiting.contention import BACKSTOP_NS
 
 LONG = 20.0
@@ -158,6 +160,49 @@ def test_slots_move_for_long(
     with Moves(shards, names, atomic) as moves:
         figures = FACES[face](shards.url, names, kind, lambda figures: figures.cycles > 25_000)
     check(shards, names, moves, figures)
+
+
+@pytest.mark.parametrize("atomic", [False, True], ids=["key by key", "atomic"])
+@pytest.mark.parametrize("kind", ["plain", "fenced", "fair"])
+@pytest.mark.usual("the other kinds run in `make test-all`", {"kind": "fenced"})
+def test_calls_that_end_early_leave_nothing_while_slots_move(
+    implementation: impl.Implementation, shards: Shards, names: list[str], kind: str, atomic: bool
+) -> None:
+    figures = Figures(names)
+    # Not the generator that others share.
+    chance = random.Random(41)
+
+    async def work(client: Any, name: str, moves: Moves) -> None:
+        while figures.cycles < 300 or moves.count < 10:
+            lock = KINDS[kind](client, name)
+            task = asyncio.create_task(lock.acquire(timeout=chance.choice([0.0005, 0.005, 0.05, PATIENCE])))
+            with contextlib.suppress(asyncio.CancelledError, QuorumUnavailable):
+                if chance.random() < 0.4:
+                    await asyncio.sleep(chance.choice([0.0, 0.0003, 0.001, 0.004]))
+                    task.cancel()
+                if await task:
+                    figures.enter(name, getattr(lock, "fence", None), time.monotonic())
+                    await asyncio.sleep(0)
+                    figures.leave(name)
+                    await lock.release()
+
+    async def main(moves: Moves) -> None:
+        clients = [AsyncClient(shards.url, patience=PATIENCE) for _ in range(CLIENTS)]
+        for client in clients:
+            await client.connect()
+        async with asyncio.timeout(10 * PATIENCE), asyncio.TaskGroup() as group:
+            for client in clients:
+                for name in 2 * names:
+                    group.create_task(work(client, name, moves))
+        # The last undo of each is on its way.
+        await asyncio.to_thread(shards.await_nothing_left, *names)
+        for client in clients:
+            await client.close()
+
+    with Moves(shards, names, atomic) as moves:
+        asyncio.run(main(moves))
+    assert figures.most == 1
+    assert not [key for key in shards.without_ttl() if b"lock-" in key]
 
 
 def test_a_move_costs_each_client_one_redirect_and_one_question(

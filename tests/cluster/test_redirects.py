@@ -111,6 +111,20 @@ def test_a_cluster_that_is_down_is_a_failed_vote(
     assert call.result(PATIENCE)
 
 
+def test_a_release_goes_on_until_the_cluster_is_back(
+    connect: Face, shards: Shards, proxied: ProxiedShards, names: list[str]
+) -> None:
+    client = connect(proxied.url)
+    lock = client.lock(names[0], ttl=LONG)
+    assert lock.acquire()
+    proxied.says = answers = Answers(names[0], saying(b"-CLUSTERDOWN The cluster is down\r\n"))
+    with pytest.raises(QuorumUnavailable, match="CLUSTERDOWN"):
+        lock.release()
+    assert answers.given > 1
+    proxied.says = None
+    shards.await_nothing_left(names[0])
+
+
 @pytest.mark.parametrize("rounds", [2, 3, 7])
 def test_two_nodes_that_name_each_other_for_a_while(
     connect: Face, shards: Shards, proxied: ProxiedShards, names: list[str], rounds: int

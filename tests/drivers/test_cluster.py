@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.faces import PATIENCE
+from support.faces import PATIENCE, await_true, threads_named
 from support.far_ends import FarEnds
 
 from redlatch import Client, QuorumUnavailable, impl
@@ -265,6 +266,19 @@ def test_a_thread_that_cannot_start_is_a_cause(
                 client.lock("name").acquire(timeout=0.1)
         with client, client.lock("name"):
             pass
+
+
+def test_a_client_that_is_forgotten_asks_no_longer(
+    implementation: impl.Implementation, closed_ports: Callable[[int], list[str]]
+) -> None:
+    client = Client(f"redis+cluster://{closed_ports(1)[0].removeprefix('redis://')}")
+    with pytest.raises(QuorumUnavailable):
+        client.lock("name").acquire(timeout=0.01)
+    # It asks until it is answered.
+    await_true(lambda: threads_named("redlatch-slots"))
+    del client
+    gc.collect()
+    await_true(lambda: not threads_named("redlatch-slots"))
 
 
 def exhausted(*args: object) -> None:

@@ -97,6 +97,36 @@ def test_a_command_is_undone_if_the_release_of_its_token_was_sent_behind_it(
     assert link.has_undone(acquire) == undone
 
 
+def test_a_release_that_comes_after_a_look_at_the_others_undoes_a_command(
+    link: Any, commands: ModuleType, ballot: Any
+) -> None:
+    acquire = commands.Acquire(b"k", b"mine", 0, 1000)
+    link.pending += [ballot(acquire) for _ in range(300)]
+    assert not link.has_undone(acquire)
+    link.pending.append(ballot(commands.Release(b"k", b"mine", 0)))
+    for _ in range(300):
+        link.advance()
+    link.cut_front()
+    assert link.has_undone(acquire)
+    link.advance()
+    assert not link.has_undone(acquire)
+    link.pending += [ballot(commands.Release(b"k", b"%d" % number, 0)) for number in range(300)]
+    assert not link.has_undone(acquire)
+    assert link.has_undone(commands.Acquire(b"k", b"299", 0, 1000))
+
+
+def test_releases_that_were_answered_are_forgotten(link: Any, commands: ModuleType, ballot: Any) -> None:
+    acquire = commands.Acquire(b"k", b"mine", 0, 1000)
+    for number in range(1000):
+        # The link is never without a command.
+        link.pending += [ballot(commands.Release(b"k", b"%d" % number, 0))]
+        assert not link.has_undone(acquire)
+        if number:
+            link.advance()
+            link.cut_front()
+    assert len(link.releases) < 10
+
+
 def test_a_command_that_cannot_be_undone_is_never_undone(link: Any, commands: ModuleType, ballot: Any) -> None:
     link.pending.append(ballot(commands.Release(b"k", b"mine", 0)))
     assert not link.has_undone(commands.Extend(b"k", b"mine", 0, 1000))

@@ -38,6 +38,8 @@ class Link:
         late_ns: the delay of its last late vote; 0 if it came so late that the master must have stopped.
         silent_ns: the shortest silence that makes the master suspected.
         sync: what confirms the votes of the master, if they must be on replicas (see `replication`); else None.
+        releases, looked_at: the numbers of the last release of each key and token among the first `looked_at` commands,
+            for `has_undone`.
         full_at: above its limit, a link with fewer replies at `full_ns` + STALL_NS counts as stopped.
     """
 
@@ -72,6 +74,8 @@ class Link:
         self.late_ns = 0
         self.silent_ns = SILENT_NS
         self.sync: Any = None
+        self.releases: dict[tuple[bytes, bytes], int] = {}
+        self.looked_at = 0
         self.full_at, self.full_ns = -1, 0
 
     def __repr__(self) -> str:
@@ -102,8 +106,18 @@ class Link:
         """Return whether the release that undoes a command was already sent on this link."""
         if command.undo() is None:
             return False
-        since = [ballot.command for ballot in self.pending[self.head :]]
-        return any([sent.releases and sent.token == command.token and sent.key == command.key for sent in since])
+        first, end = self.cut + self.head, self.cut + len(self.pending)
+        if self.looked_at < first:
+            self.releases, self.looked_at = {}, first
+        # Each entry once: a slot that moves sends all commands on its way back, one by one.
+        while self.looked_at < end:
+            sent = self.pending[self.looked_at - self.cut].command
+            if sent.releases:
+                self.releases[sent.key, sent.token] = self.looked_at
+            self.looked_at += 1
+        if len(self.releases) > 2 * len(self.pending):
+            self.releases = {which: place for which, place in self.releases.items() if place >= first}
+        return bool(self.releases.get((command.key, command.token), -1) >= first)
 
     def waits_for(self, ballot: Ballot) -> bool:
         unconfirmed = self.sync is not None and self.sync.has(ballot)

@@ -6,6 +6,7 @@ No redirect is a vote. The ballot is sent again within the time of its caller:
   * ASK: the slot is on its way, and the key is not here any more. Only this command goes to the target, behind ASKING.
   * TRYAGAIN: the keys of a script are on both sides. It is sent again after a pause.
   * READONLY, LOADING: the node has lost its slots, or has just started. The topology is read again.
+  * CLUSTERDOWN is a failed vote, except on a release: it is sent again after a pause.
 
 A ballot that acquires is dropped once its caller has left, or the release that undoes it has been sent. That release
 takes the same way: to the link that may still execute the acquire, and on from there (`Routes.link_of`, `_asked_link`).
@@ -61,9 +62,12 @@ def redirect(fleet: Any, link: Any, ballot: Any, error: Exception) -> bool:
     """Send a ballot on after an error reply of a link; return False if the error is a failed vote."""
     routes = fleet.routes
     text = str(error)
-    if not (isinstance(error, Redirected) or text.startswith(_AGAIN)):
-        if text.startswith(_DOWN):
-            routes.source.refresh()
+    if text.startswith(_DOWN):
+        routes.source.refresh()
+        # The caller of an acquire may have patience. A release goes on by itself.
+        if not ballot.command.releases:
+            return False
+    elif not (isinstance(error, Redirected) or text.startswith(_AGAIN)):
         return False
     if ballot.command.meaning == TIME:
         # The marker's slot has left the node, or is about to. The next topology moves the marker.
