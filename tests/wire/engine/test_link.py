@@ -124,7 +124,7 @@ def test_releases_that_were_answered_are_forgotten(link: Any, commands: ModuleTy
         if number:
             link.advance()
             link.cut_front()
-    assert len(link.releases) < 10
+    assert len(link.sent) < 10
 
 
 def test_a_command_that_cannot_be_undone_is_never_undone(link: Any, commands: ModuleType, ballot: Any) -> None:

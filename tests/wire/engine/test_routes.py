@@ -43,19 +43,30 @@ def test_a_slot_that_no_range_has_has_no_link(nodes: ClusterEnds) -> None:
     assert nodes.fleet.routes.link_of(nodes.command()) is None
 
 
-def test_releases_take_the_former_link_until_it_has_answered_what_it_had_been_sent(nodes: ClusterEnds) -> None:
-    nodes.submit(nodes.command())
+def test_a_release_takes_the_former_link_while_that_may_execute_its_acquire(nodes: ClusterEnds) -> None:
+    nodes.submit(nodes.command(token=b"mine"))
     nodes.give_all_to(1)
-    routes, release = nodes.fleet.routes, nodes.command("Release")
+    routes, release = nodes.fleet.routes, nodes.command("Release", token=b"mine")
     first, second = nodes.fleet.links[0], nodes.fleet.links[1]
     assert routes.link_of(release) is first
     assert routes.link_of(nodes.command()) is second
+    assert routes.link_of(nodes.command("Release")) is second
     nodes.answer(0, b"+OK\r\n")
     assert routes.link_of(release) is second
 
 
-def test_releases_do_not_wait_for_a_former_link_that_broke(nodes: ClusterEnds) -> None:
-    nodes.submit(nodes.command())
+def test_a_slot_that_moves_twice_at_once_has_two_former_links(nodes: ClusterEnds) -> None:
+    nodes.submit(nodes.command(token=b"mine"))
+    nodes.give_all_to(1)
+    nodes.submit(nodes.command(token=b"other"))
+    nodes.give_all_to(2)
+    routes, links = nodes.fleet.routes, nodes.fleet.links
+    tokens = (b"mine", b"other", b"third")
+    assert [routes.link_of(nodes.command("Release", token=token)) for token in tokens] == links
+
+
+def test_a_release_does_not_wait_for_a_former_link_that_broke(nodes: ClusterEnds) -> None:
+    nodes.submit(nodes.command(token=b"mine"))
     nodes.give_all_to(1)
     nodes.lose(0)
-    assert nodes.fleet.routes.link_of(nodes.command("Release")) is nodes.fleet.links[1]
+    assert nodes.fleet.routes.link_of(nodes.command("Release", token=b"mine")) is nodes.fleet.links[1]

@@ -38,8 +38,8 @@ class Link:
         late_ns: the delay of its last late vote; 0 if it came so late that the master must have stopped.
         silent_ns: the shortest silence that makes the master suspected.
         sync: what confirms the votes of the master, if they must be on replicas (see `replication`); else None.
-        releases, looked_at: the numbers of the last release of each key and token among the first `looked_at` commands,
-            for `has_undone`.
+        sent, looked_at: the number of the last release, and of the last other command, with each key and token among
+            the first `looked_at` commands.
         full_at: above its limit, a link with fewer replies at `full_ns` + STALL_NS counts as stopped.
     """
 
@@ -74,7 +74,7 @@ class Link:
         self.late_ns = 0
         self.silent_ns = SILENT_NS
         self.sync: Any = None
-        self.releases: dict[tuple[bytes, bytes], int] = {}
+        self.sent: dict[tuple[bytes, bytes, bool], int] = {}
         self.looked_at = 0
         self.full_at, self.full_ns = -1, 0
 
@@ -106,18 +106,25 @@ class Link:
         """Return whether the release that undoes a command was already sent on this link."""
         if command.undo() is None:
             return False
+        return self._sent(command, True)
+
+    def may_execute(self, release: Command) -> bool:
+        """Return whether a command that a release undoes was sent on this link, and is not answered yet."""
+        return self._sent(release, False)
+
+    def _sent(self, command: Command, releases: bool) -> bool:
+        """Return whether a release, or another command, with the key and the token of this one is not answered yet."""
         first, end = self.cut + self.head, self.cut + len(self.pending)
         if self.looked_at < first:
-            self.releases, self.looked_at = {}, first
+            self.sent, self.looked_at = {}, first
         # Each entry once: a slot that moves sends all commands on its way back, one by one.
         while self.looked_at < end:
             sent = self.pending[self.looked_at - self.cut].command
-            if sent.releases:
-                self.releases[sent.key, sent.token] = self.looked_at
+            self.sent[sent.key, sent.token, bool(sent.releases)] = self.looked_at
             self.looked_at += 1
-        if len(self.releases) > 2 * len(self.pending):
-            self.releases = {which: place for which, place in self.releases.items() if place >= first}
-        return bool(self.releases.get((command.key, command.token), -1) >= first)
+        if len(self.sent) > 2 * len(self.pending):
+            self.sent = {which: place for which, place in self.sent.items() if place >= first}
+        return bool(self.sent.get((command.key, command.token, releases), -1) >= first)
 
     def waits_for(self, ballot: Ballot) -> bool:
         unconfirmed = self.sync is not None and self.sync.has(ballot)

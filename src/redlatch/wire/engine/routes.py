@@ -13,8 +13,8 @@ from .link import Link
 class Routes:
     """The routes of one cluster.
 
-    A release must follow the acquire that it undoes. So after a slot has gone to another link, releases still take the
-    former one until it has answered all that it had been sent.
+    A release must follow the acquire that it undoes. So after a slot has gone to another link, the release takes the
+    former one if that may yet execute the acquire.
 
     Args:
         source: `refresh(address)` has the topology read again, first from the node at this address, if it is given.
@@ -36,28 +36,28 @@ class Routes:
         self.asked: dict[Ballot, Link] = {}
         self.delayed: list[tuple[int, Ballot]] = []
         self.moved: dict[int, int] = {}
-        self._left: dict[int, tuple[Link, int]] = {}
+        # By slot: its former links, each with the number of what it had been sent.
+        self._left: dict[int, list[tuple[Link, int]]] = {}
 
     def link_of(self, command: Command) -> Link | None:
         slot = slot_of(command.key)
         if self._left and command.releases:
-            former = self._former(slot)
+            former = self._former(slot, command)
             if former is not None:
                 return former
         return self.table[slot]
 
-    def _former(self, slot: int) -> Link | None:
-        link, end = self._left.get(slot, (None, 0))
-        if link is not None and link.up and link.cut + link.head < end:
-            return link
-        self._left.pop(slot, None)
-        return None
+    def _former(self, slot: int, release: Command) -> Link | None:
+        open_ones = [(link, end) for link, end in self._left.pop(slot, ()) if link.up and link.cut + link.head < end]
+        if open_ones:
+            self._left[slot] = open_ones
+        return next((link for link, _ in open_ones if link.may_execute(release)), None)
 
     def leave(self, slot: int) -> None:
         """Note that a slot goes to another link. Call it before the table changes."""
         link = self.table[slot]
         if link is not None and link.owing():
-            self._left[slot] = link, link.cut + len(link.pending)
+            self._left.setdefault(slot, []).append((link, link.cut + len(link.pending)))
 
     def move(self, slot: int, link: Link, now_ns: int) -> None:
         self.leave(slot)

@@ -39,7 +39,7 @@ cdef class Link:
     cdef public long long late_ns
     cdef public long long silent_ns
     cdef public object sync
-    cdef public dict releases
+    cdef public dict sent
     cdef public long long looked_at
     cdef public long long full_at
     cdef public long long full_ns
@@ -48,6 +48,8 @@ cdef class Link:
     cpdef advance(self)
     cpdef cut_front(self)
     cpdef owe(self, Ballot ballot, Py_ssize_t most)
-    @cython.locals(sent=Command)
     cpdef bint has_undone(self, Command command) except -1
+    cpdef bint may_execute(self, Command release) except -1
+    @cython.locals(sent=Command, first=cython.longlong, end=cython.longlong)
+    cdef bint _sent(self, Command command, bint releases) except -1
     cpdef bint waits_for(self, Ballot ballot) except -1

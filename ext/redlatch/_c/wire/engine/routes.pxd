@@ -20,8 +20,7 @@ cdef class Routes:
 
     @cython.locals(slot=int)
     cpdef Link link_of(self, Command command)
-    @cython.locals(link=Link, end=cython.longlong)
-    cdef Link _former(self, int slot)
+    cdef Link _former(self, int slot, Command release)
     @cython.locals(link=Link)
     cpdef leave(self, int slot)
     cpdef move(self, int slot, Link link, long long now_ns)
