@@ -23,7 +23,7 @@ from redlatch.votes.commands import BY_SHA
 from redlatch.votes.key import SLOTS, slot_of
 from redlatch.wire.dial import topology as dialling
 from redlatch.wire.dial.connect import Connection
-from redlatch.wire.dial.topology import TOPOLOGY, Topology
+from redlatch.wire.dial.topology import TOPOLOGY, Topology, TopologyReader
 from redlatch.wire.engine.net import now_ns
 from redlatch.wire.server_traits import Traits
 
@@ -49,6 +49,9 @@ class PlayedDialler:
 
     def hurry(self, index: int) -> None:
         pass
+
+    def reader_of(self, cluster: Cluster, deliver: Any) -> TopologyReader:
+        return TopologyReader(cluster, deliver)
 
     def close(self) -> None:
         self.closed = True

@@ -15,7 +15,7 @@ from ..masters.master import Address, Master
 from ..quorum.policy import Doubts
 from ..quorum.quorum import Quorum
 from ..votes.redaction import shown
-from ..wire.dial.topology import TOPOLOGY, Topology, TopologyReader
+from ..wire.dial.topology import TOPOLOGY, Topology
 from ..wire.engine.redirects import Redirected
 from .arrivals import Arrival, Deliver, MakeDialler, MakeFleet, MakeGuard, Outcome, reject
 from .connections import Connections
@@ -72,7 +72,7 @@ class ClusterConnections(Connections):
         super().__init__(nodes, 1, quorum.clock, make_fleet, deliver, tracking, dialler, guard, doubts, lifecycle)
         self.untried = {TOPOLOGY}
         self._cluster = cluster
-        self._reader = TopologyReader(cluster, deliver)
+        self._reader = self._dialler.reader_of(cluster, deliver)
         self._indexes: dict[Address, int] = {}
         self._log = NodeLog(nodes, tracking, self._indexes)
         self._replicas: dict[Address, frozenset[Address]] = {}

@@ -18,6 +18,7 @@ import redis.exceptions as redis_errors
 from redis.sentinel import MasterNotFoundError
 
 from ...errors import MasterRefused
+from ...masters.cluster import Cluster
 from ...masters.master import Found, Master
 from ...masters.server import address_of, whole_cluster
 from ...votes.commands import FULL_TEXT, Note, pack
@@ -30,6 +31,7 @@ from ..server_traits import Traits
 from .conversation import Conversation
 from .scripting import Scripts, ask_without_scripts, preparing, refuses_eval, uses_scripts
 from .sentinels import find_master
+from .topology import TopologyReader
 
 # getaddrinfo imports this codec at its first use. If a dialling thread did that during a fork, the child would never
 # get the lock of that import.
@@ -270,6 +272,10 @@ class Dialler:
         if not self._closed:
             self._process = os.getpid()
             start_thread("dial", self._run, index, pause, extension)
+
+    def reader_of(self, cluster: Cluster, deliver: Callable[[int, Any], None]) -> TopologyReader:
+        """Return what reads the topology of a cluster; it is closed by its owner."""
+        return TopologyReader(cluster, deliver)
 
     def close(self) -> None:
         """Have every dialling thread end after its current try; harmless when repeated.

@@ -58,6 +58,8 @@ class Topology(NamedTuple):
 class TopologyReader:
     """Reads the topology of a cluster when it may have changed. Any thread may call the methods.
 
+    A simulation overrides `_start`, `_sleep` and `_ask`.
+
     Args:
         deliver: called with TOPOLOGY and what a question has brought. It must not keep the client alive.
     """
@@ -84,13 +86,16 @@ class TopologyReader:
         if self._unstarted and not self._closed:
             self._process = os.getpid()
             try:
-                start_thread("slots", self._run)
+                self._start()
             except RuntimeError as error:
                 return error
         return None
 
     def close(self) -> None:
         self._closed = True
+
+    def _start(self) -> None:
+        start_thread("slots", self._run)
 
     def _run(self) -> None:
         while claim(self._unstarted):
@@ -134,7 +139,7 @@ class TopologyReader:
         cause: Exception | None = None
         for address, make in dict(nodes).items():
             try:
-                topology = ask(make(address), address)
+                topology = self._ask(make(address), address)
             except Exception as error:
                 # Among them is the UnicodeError of a look-up, for a host such as "..".
                 cause = error
@@ -143,6 +148,9 @@ class TopologyReader:
                 return topology
         assert cause is not None
         raise cause
+
+    def _ask(self, node: Node, address: Address) -> Topology:
+        return ask(node, address)
 
 
 def ask(node: Node, address: Address) -> Topology:
