@@ -81,6 +81,17 @@ def test_an_unknown_node_delays_the_command_until_the_topology_has_it(nodes: Clu
     assert nodes.got(link.index) == ["SET"]
 
 
+def test_no_further_command_goes_to_the_former_owner_while_the_new_one_is_unknown(nodes: ClusterEnds) -> None:
+    nodes.submit(nodes.command())
+    nodes.answer(0, moved(5))
+    nodes.got(0)
+    nodes.submit(nodes.command())
+    nodes.let_pass(0.02)
+    assert nodes.got(0) == []
+    nodes.give_all_to(1)
+    assert nodes.got(1) == ["SET", "SET"]
+
+
 def test_a_node_that_names_itself_gets_a_new_connection_and_the_command(nodes: ClusterEnds) -> None:
     ballot = nodes.submit(nodes.command())
     nodes.answer(0, moved(0))

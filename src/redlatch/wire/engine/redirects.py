@@ -129,8 +129,9 @@ def _move(fleet: Any, link: Any, ballot: Any, error: Redirected) -> None:
     if target is link:
         # The connection leads to what the node was before.
         fleet.drop_link(link, ConnectionAbortedError(f"{link.address} names itself for a slot; it has changed"))
-    elif target is not None and routes.table[slot] in (link, None):
-        # Otherwise a newer redirect or topology has changed the slot meanwhile.
+    elif routes.table[slot] in (link, None):
+        # Otherwise a newer redirect or topology has changed the slot meanwhile. A node that is not known yet comes with
+        # the next topology; until then no command goes to the former one.
         routes.move(slot, target, fleet.clock.now())
         fleet.changed.append((link.voter, frozenset([slot])))
     owner = routes.table[slot]

@@ -59,7 +59,7 @@ class Routes:
         if link is not None and link.owing():
             self._left.setdefault(slot, []).append((link, link.cut + len(link.pending)))
 
-    def move(self, slot: int, link: Link, now_ns: int) -> None:
+    def move(self, slot: int, link: Link | None, now_ns: int) -> None:
         self.leave(slot)
         self.moved[slot] = now_ns
         self.table[slot] = link
