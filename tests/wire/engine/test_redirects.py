@@ -226,6 +226,16 @@ def test_the_undo_of_a_delayed_acquire_removes_it(nodes: ClusterEnds) -> None:
     assert undo.decided
 
 
+def test_a_release_that_is_resumed_withdraws_the_acquire_behind_it(nodes: ClusterEnds) -> None:
+    nodes.submit(nodes.command("Release", token=b"undone"))
+    acquire = nodes.submit(nodes.command(token=b"undone"))
+    nodes.answer(0, TRYAGAIN, TRYAGAIN)
+    nodes.got(0)
+    nodes.give_all_to(1)
+    assert nodes.got(1) == ["EVALSHA"]
+    assert not acquire.decided and not nodes.fleet.routes.delayed
+
+
 def test_a_release_that_nobody_waits_for_goes_on(nodes: ClusterEnds) -> None:
     nodes.fleet.submit(nodes.fleet.ballot_of(nodes.command("Release")))
     nodes.fleet.flush()

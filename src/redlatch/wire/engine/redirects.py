@@ -191,7 +191,8 @@ def resume(fleet: Any, now_ns: int) -> None:
     routes = fleet.routes
     for item in list(routes.delayed):
         due_ns, ballot = item
-        if due_ns <= now_ns:
+        # A release withdraws the acquire that it undoes, which may be due, too.
+        if due_ns <= now_ns and item in routes.delayed:
             if _is_wanted(fleet, ballot):
                 fleet.stage_routed(ballot)
                 fleet.staged = True
