@@ -286,3 +286,15 @@ def test_a_client_that_is_forgotten_asks_no_longer(
 
 def exhausted(*args: object) -> None:
     raise RuntimeError("can't start new thread")
+
+
+def test_a_node_that_forgot_puts_slots_in_doubt_that_only_a_redirect_gave_to_it(rig: Rig) -> None:
+    rig.take(A, B)
+    rig.reach(0, 1)
+    rig.release(LOW)
+    rig.reply(0, b"-MOVED %d 10.0.0.2:2\r\n" % slot_of(LOW))
+    doubts = rig.connections._doubts
+    doubts.add(now_ns(), 1)
+    assert doubts.cover(1, HIGH) and not doubts.cover(1, LOW)
+    rig.take(A, B)
+    assert doubts.cover(1, LOW)

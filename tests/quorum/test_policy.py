@@ -14,6 +14,7 @@ from support.scripted_votes import KEY, Play
 
 from redlatch import QuorumUnavailable, Retry, impl
 from redlatch.errors import ConfigurationError
+from redlatch.votes.key import slot_of
 
 pytestmark = pytest.mark.each_build
 
@@ -170,6 +171,20 @@ def test_a_doubt_that_had_no_reason_ends_and_earlier_ones_stay(policies: ModuleT
     doubts.add(30)
     doubts.clear(0)
     assert doubts.until_ns == 30
+
+
+def test_a_doubt_about_a_node_is_about_all_slots_that_it_has_ever_had(policies: ModuleType) -> None:
+    """A slot may come to the node, or leave it, before this client hears that the node has forgotten its keys."""
+    doubts = policies.Doubts()
+    before, after, never = ({slot_of(name)} for name in (b"before", b"after", b"never"))
+    assert not doubts.concern(0, before)
+    assert not doubts.concern(1, never)
+    doubts.add(20, 0)
+    assert doubts.cover(19, b"before") and not doubts.cover(19, b"after")
+    assert doubts.concern(0, after)
+    assert not doubts.concern(0, after)
+    assert doubts.cover(19, b"before") and doubts.cover(19, b"after") and not doubts.cover(19, b"never")
+    assert not doubts.cover(20, b"after")
 
 
 # --- the first master -------------------------------------------------------------------------------------

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
-from functools import partial
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from redis.sentinel import MasterNotFoundError
@@ -12,7 +11,6 @@ from redis.sentinel import MasterNotFoundError
 from ..health import Health
 from ..masters.cluster import Cluster
 from ..masters.master import Address, Master
-from ..quorum.policy import Doubts
 from ..quorum.quorum import Quorum
 from ..votes.redaction import shown
 from ..wire.dial.topology import TOPOLOGY, Topology
@@ -28,25 +26,6 @@ if TYPE_CHECKING:
     from ..wire.engine.link import Link
 
 logger = logging.getLogger("redlatch")
-
-
-class ShardDoubts:
-    """The doubts of a client about the nodes of a cluster: each is about the slots that the node has then."""
-
-    def __init__(self, doubts: Doubts, slots_of: Callable[[int], Collection[int]]) -> None:
-        self._doubts = doubts
-        self._slots_of = slots_of
-        self.clear = doubts.clear
-
-    @property
-    def until_ns(self) -> int:
-        return self._doubts.until_ns
-
-    def add(self, until_ns: int, index: int) -> None:
-        self._doubts.add(until_ns, index, self._slots_of(index))
-
-    def note_other(self, until_ns: int, index: int) -> None:
-        self._doubts.note_other(until_ns, index, self._slots_of(index))
 
 
 class ClusterConnections(Connections):
@@ -68,8 +47,9 @@ class ClusterConnections(Connections):
     ) -> None:
         nodes: list[Master] = []
         self._slots: dict[int, set[int]] = {}
-        doubts: Any = ShardDoubts(quorum.doubts, partial(_slots_of, self._slots))
-        super().__init__(nodes, 1, quorum.clock, make_fleet, deliver, tracking, dialler, guard, doubts, lifecycle)
+        super().__init__(
+            nodes, 1, quorum.clock, make_fleet, deliver, tracking, dialler, guard, quorum.doubts, lifecycle
+        )
         self.untried = {TOPOLOGY}
         self._cluster = cluster
         self._reader = self._dialler.reader_of(cluster, deliver)
@@ -103,23 +83,25 @@ class ClusterConnections(Connections):
                 reject(outcome)
                 return False
             return super().arrive(index, outcome)
-        doubted_ns = self._doubts.until_ns
+        doubted_ns, doubted = self._doubts.until_ns, False
         if isinstance(outcome, Topology):
-            self._take_topology(outcome)
+            doubted = self._take_topology(outcome)
             self._unread = None
         elif isinstance(outcome, Exception):
             self._note_unread(outcome)
         self.untried.discard(TOPOLOGY)
-        return self._doubts.until_ns != doubted_ns
+        return doubted or self._doubts.until_ns != doubted_ns
 
     # --- topologies --------------------------------------------------------------------------------
 
-    def _take_topology(self, topology: Topology) -> None:
+    def _take_topology(self, topology: Topology) -> bool:
+        """Use a topology; return whether leases are in doubt because their slots have come to a node that forgot."""
         slots: dict[Address, set[int]] = {address: set() for address in topology.nodes}
         for first, last, place in topology.ranges:
             slots[topology.nodes[place]].update(range(first, last + 1))
         replicas = dict(zip(topology.nodes, topology.members, strict=True))
-        # First: votes that became void must not count for callers that are woken by what follows.
+        doubted = self._note_redirects()
+        # Votes that became void must not count for callers that are woken by what follows.
         if not self.replicas:
             self._doubt_promoted(slots, replicas)
         new = [address for address in topology.nodes if address not in self._indexes]
@@ -127,6 +109,7 @@ class ClusterConnections(Connections):
             self._add(address, slots[address])
         for address, owned in slots.items():
             self._slots[self._indexes[address]] = owned
+            doubted = self._doubts.concern(self._indexes[address], owned) or doubted
             self._move_marker(self._indexes[address], owned)
         self._replicas = replicas
         self.fleet.route(
@@ -137,6 +120,16 @@ class ClusterConnections(Connections):
             self._dial(self._indexes[address])
         for address in set(self._indexes).difference(topology.nodes):
             self._remove(address)
+        return doubted
+
+    def _note_redirects(self) -> bool:
+        """Let the doubts about nodes be about the slots, too, that they had only between two topologies."""
+        doubted = False
+        for slot, index in self.fleet.routes.named:
+            self._slots[index].add(slot)
+            doubted = self._doubts.concern(index, {slot}) or doubted
+        self.fleet.routes.named.clear()
+        return doubted
 
     def _doubt_promoted(self, slots: dict[Address, set[int]], replicas: dict[Address, frozenset[Address]]) -> None:
         """Put the leases of slots in doubt that a promoted replica has now: it may lack its primary's last writes.
@@ -232,8 +225,3 @@ class ClusterConnections(Connections):
     def _hang_up(self) -> None:
         super()._hang_up()
         self._reader.close()
-
-
-def _slots_of(slots: dict[int, set[int]], index: int) -> Collection[int]:
-    # Not a method, because the doubts would refer to the connections.
-    return slots.get(index, ())

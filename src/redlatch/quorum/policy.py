@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from zlib import crc32
 
@@ -176,8 +176,8 @@ class Fences:
 class Doubts:
     """The times before which votes may be void, because a master lost its keys or its clock jumped.
 
-    A cluster is one master, but each of its nodes forgets for itself: there a doubt is about the slots that the node
-    had (see `drivers.cluster`), and in this class "master" stands for a node.
+    A cluster is one master, but each of its nodes forgets for itself: there a doubt is about all slots that the node
+    has ever had (see `concern`), and in this class "master" stands for a node.
 
     Attributes:
         until_ns: leases that were asked for before this time are in doubt.
@@ -187,16 +187,14 @@ class Doubts:
 
     def __init__(self) -> None:
         self.until_ns = 0
-        # The slots that the doubts about a node have ever been about; None before any was recorded.
+        # The slots that each node has had; None for servers.
         self._slots: dict[int, set[int]] | None = None
         # For each master: its last doubt, and the largest one before.
         self._by_master: dict[int, tuple[int, int]] = {}
         self._others: dict[int, int] = {}
 
-    def add(self, until_ns: int, master: int = -1, slots: Collection[int] | None = None) -> None:
+    def add(self, until_ns: int, master: int = -1) -> None:
         """Record that a master's votes before this time may be void; -1 stands for all masters."""
-        if slots is not None:
-            self._limit(master, slots)
         self._by_master[master] = until_ns, max(self._by_master.get(master, (0, 0)))
         self.until_ns = max(self.until_ns, until_ns)
 
@@ -205,16 +203,21 @@ class Doubts:
         self._by_master[master] = 0, self._by_master.get(master, (0, 0))[1]
         self.until_ns = max([max(doubts) for doubts in self._by_master.values()])
 
-    def note_other(self, until_ns: int, master: int, slots: Collection[int] | None = None) -> None:
+    def note_other(self, until_ns: int, master: int) -> None:
         """Record that a master may not remember releases before this time."""
-        if slots is not None:
-            self._limit(master, slots)
         self._others[master] = until_ns
 
-    def _limit(self, master: int, slots: Collection[int]) -> None:
+    def concern(self, master: int, slots: set[int]) -> bool:
+        """Record the slots of a node; return whether this brings further leases into doubt.
+
+        A slot may have moved shortly before or after a node forgot its keys, and the client hears of both in any order.
+        """
         if self._slots is None:
             self._slots = {}
-        self._slots.setdefault(master, set()).update(slots)
+        had = self._slots.setdefault(master, set())
+        more = not slots <= had
+        had |= slots
+        return more and max(self._by_master.get(master, (0, 0))) > 0
 
     def kept(self, master: int, asked_ns: int, key: bytes) -> bool:
         """Return whether a master has the memory of this time, as far as is known."""

@@ -8,10 +8,11 @@ cdef class Doubts:
     cdef dict _others
     cdef dict _slots
 
-    cpdef add(self, long long until_ns, int master=*, slots=*)
+    cpdef add(self, long long until_ns, int master=*)
     cpdef clear(self, int master)
-    cpdef note_other(self, long long until_ns, int master, slots=*)
-    cdef _limit(self, int master, slots)
+    cpdef note_other(self, long long until_ns, int master)
+    @cython.locals(had=set)
+    cpdef bint concern(self, int master, set slots) except -1
     cpdef bint kept(self, int master, long long asked_ns, bytes key) except -1
     cdef bint _kept(self, int master, long long asked_ns) except -1
     @cython.locals(slot=int)

@@ -118,6 +118,7 @@ def _ask(fleet: Any, link: Any, ballot: Any, error: Redirected) -> None:
         fleet.routes.source.refresh()
         delay(fleet, ballot, ballot.hops)
     else:
+        fleet.routes.named.add((slot_of(ballot.command.key), target.index))
         fleet.routes.asked[ballot] = target
         fleet.send_asking(target, ballot)
 
@@ -134,6 +135,8 @@ def _move(fleet: Any, link: Any, ballot: Any, error: Redirected) -> None:
         # the next topology; until then no command goes to the former one.
         routes.move(slot, target, fleet.clock.now())
         fleet.changed.append((link.voter, frozenset([slot])))
+        if target is not None:
+            routes.named.add((slot, target.index))
     owner = routes.table[slot]
     if target is None or owner is None or ballot.hops > 2:
         delay(fleet, ballot, max(1, ballot.hops - 2))

@@ -26,6 +26,7 @@ class Routes:
         asked: the ballots that were sent to the target of a slot on its way (ASKING), until the answer, and its link.
         delayed: the ballots that are sent later, and when.
         moved: when MOVED changed a slot, unless a topology was read since.
+        named: (slot, index of a link) of each redirect to a known node since the last topology.
     """
 
     def __init__(self, source: Any) -> None:
@@ -36,6 +37,7 @@ class Routes:
         self.asked: dict[Ballot, Link] = {}
         self.delayed: list[tuple[int, Ballot]] = []
         self.moved: dict[int, int] = {}
+        self.named: set[tuple[int, int]] = set()
         # By slot: its former links, each with the number of what it had been sent.
         self._left: dict[int, list[tuple[Link, int]]] = {}
 

@@ -16,6 +16,7 @@ cdef class Routes:
     cdef public dict asked
     cdef public list delayed
     cdef public dict moved
+    cdef public set named
     cdef dict _left
 
     @cython.locals(slot=int)
