@@ -655,7 +655,11 @@ class Fleet:
             ballot: Ballot = self.ballot_of(command)
             ballot.ask_only(link.voter, 0)
             ballot.behind = behind
-            self.send_on(link, ballot)
+            if self.routes is None:
+                self.send_on(link, ballot)
+            else:
+                # The answer may have come from behind ASKING.
+                self.stage_routed(ballot)
             self.staged = True
 
     def record_silent(self, ballot: Ballot) -> None:
