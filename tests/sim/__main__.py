@@ -13,7 +13,7 @@ import click
 from redlatch import impl
 
 from .batches import Batch, gather, watch, with_options
-from .drawing import DRAWN, GUARDING, draw, draw_foreign
+from .drawing import CLUSTERS, DRAWN, GUARDING, draw, draw_foreign
 from .plan import Plan
 from .schedule import run
 from .shrink import show
@@ -50,7 +50,9 @@ def every(
 @with_options
 @click.option("--impl", "implementation", default=impl.current.name, type=click.Choice(["c", "python"]))
 @click.option("--foreign/--own", default=False, help="Whether the locks are those of the drop-ins.")
-@click.option("--theme", default="", type=click.Choice(["", *DRAWN, *GUARDING]), help="The theme of all schedules.")
+@click.option(
+    "--theme", default="", type=click.Choice(["", *DRAWN, *GUARDING, *CLUSTERS]), help="The theme of all schedules."
+)
 def main(
     seeds: int,
     first: int,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .network import Connection
 
 # The scripts whose yes says that the master has the token and lets it live.
-_SAYS_YES = {
+SAYS_YES = {
     word
     for script in (
         scripts.ACQUIRE_FENCED,
@@ -77,7 +77,7 @@ class Alone:
     def executed(self, words: list[bytes], reply: Any) -> None:
         """Record a command that the master has just executed."""
         name = words[0].upper()
-        said = name == b"SET" or (name in (b"EVAL", b"EVALSHA") and words[1] in _SAYS_YES)
+        said = name == b"SET" or (name in (b"EVAL", b"EVALSHA") and words[1] in SAYS_YES)
         # A fenced lock may be granted although the number is too low.
         if said and ((isinstance(reply, int) and reply != 0) or (isinstance(reply, str) and reply == "OK")):
             for word in words[2:]:

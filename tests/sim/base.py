@@ -219,7 +219,7 @@ class BaseSchedule(Generic[H, U]):
                     continue
                 values = [value] if isinstance(value, bytes) else [*value, *getattr(value, "values", list)()]
                 for found in values:
-                    if isinstance(found, bytes) and found in tokens and (master.index, found) not in self.checker.stays:
+                    if isinstance(found, bytes) and found in tokens and (master.voter, found) not in self.checker.stays:
                         self.world.violate(f"{tokens[found]} has left {key!r} on {master.name}")
 
     # --- the judgement -----------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ _ACQUIRING = _token_places(
 )
 
 # The scripts that release or undo.
-_RELEASING = _token_places(
+RELEASING = _token_places(
     scripts.RELEASE,
     family_scripts.FAIR_RELEASE,
     family_scripts.FAIR_UNDO,
@@ -61,6 +61,8 @@ class Checker:
         self._trusty = trusty
         self._fenced = fenced
         self._idle_ns = idle_ns
+        # How much longer a fair lock may be free.
+        self.fair_ns = 0
         # By name: the waiters, and since when each of them waits.
         self._waiting: dict[str, dict[object, int]] = {}
         # By name: the time of the last release.
@@ -87,7 +89,7 @@ class Checker:
         """Record a command that a master has just executed."""
         for key in master.has_no_ttl():
             self._world.violate(f"master {master.index} has {key!r} without a ttl")
-        index, name = master.index, words[0].upper()
+        index, name = master.voter, words[0].upper()
         script = words[1] if name in (b"EVAL", b"EVALSHA") else b""
         # A client answers NOSCRIPT with the whole script, so nothing stays because of it.
         if isinstance(reply, Refusal) and not str(reply).startswith("NOSCRIPT"):
@@ -111,15 +113,15 @@ class Checker:
                 self._taken.setdefault(token, set()).add(index)
                 if (index, token, master.reading) in self._undone:
                     self._world.violate(f"{token!r} was acquired on master {index} behind its own release")
-        elif script in _RELEASING and not isinstance(reply, Refusal):
-            self._undone.add((index, words[_RELEASING[script]], master.reading))
+        elif script in RELEASING and not isinstance(reply, Refusal):
+            self._undone.add((index, words[RELEASING[script]], master.reading))
         self._comes(master, words)
 
     def _comes(self, master: Master, words: list[bytes]) -> None:
         """Record a command; on a connection that the client gave up, it may arrive after the command that undoes it."""
         late = master.reads_what_was_given_up()
         for word in words:
-            heard = self.heard.setdefault((master.index, word), set())
+            heard = self.heard.setdefault((master.voter, word), set())
             heard.add(master.reading)
             if late and len(heard) > 1:
                 self._may_stay(master, [word])
@@ -127,7 +129,7 @@ class Checker:
     def _may_stay(self, master: Master, words: list[bytes]) -> None:
         """Record that a key which a command wrote, or should have undone, may stay until its ttl."""
         for word in words:
-            self.stays.add((master.index, word))
+            self.stays.add((master.voter, word))
             self._blocked[word] = max(self._blocked.get(word, 0), master.end_of(word))
 
     def waits(self, name: str, who: object, since_ns: int) -> None:
@@ -151,6 +153,7 @@ class Checker:
             # A ticket that arrived this late is changed afterwards.
             if grant.kind == "fair" and late and max(late) >= SKEW_NS:
                 allowed += BACKSTOP_NS
+            allowed += self.fair_ns if grant.kind == "fair" else 0
             idle = grant.start - since
             if idle > allowed:
                 self._world.violate(f"{grant.name} was free for {idle / MILLISECOND:.3f} ms while somebody waited")

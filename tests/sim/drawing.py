@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from . import themes, themes_guard, themes_limit, themes_moving, themes_repair, themes_watch
+from . import themes, themes_cluster, themes_guard, themes_limit, themes_moving, themes_repair, themes_watch
 from .parts import EXCLUSIVE, FAMILIES, RENEWABLE, Fault, Names, draw_details, draw_fault, draw_lock, in_order
 from .plan import DELETE, FOREIGN, Action, Extension, Plan
 
@@ -110,6 +110,14 @@ GUARDING = {
     "repairing": themes_repair.repairing,
 }
 
+# Themes of a cluster, which no seed draws by itself.
+CLUSTERS = {
+    "slots": themes_cluster.slots,
+    "waking slots": themes_cluster.waking,
+    "shards": themes_cluster.shards,
+    "nodes": themes_cluster.nodes,
+}
+
 
 def draw(seed: int, theme: str = "") -> Plan:
     """Draw a plan with a theme of `DRAWN` or `GUARDING`; by default, some seeds without another theme draw one."""
@@ -123,7 +131,7 @@ def _draw_theme(seed: int, theme: str) -> Plan:
     if not theme and first == "anything":
         theme = chance.choices(("", *themes.LATER), (100 - sum(themes.LATER.values()), *themes.LATER.values()))[0]
     if theme:
-        return (DRAWN | GUARDING)[theme](chance, plan)
+        return (DRAWN | GUARDING | CLUSTERS)[theme](chance, plan)
     if first in ("anything", "flushing", "leaving"):
         plan = themes.extended(chance, plan)
     return themes.strayed(chance, plan)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from redlatch import impl
-from redlatch.errors import MasterRefused
 from redlatch.guard.handshake import GuardHandshake, HandshakeReport
 from redlatch.wire.bridge.scriptless import TraitsWithoutScripts
 from redlatch.wire.dial.connect import Connection as Dialled
@@ -162,7 +161,7 @@ class Host:
             sent_ns: when it began, by the client's clock.
 
         Raises:
-            OSError, MasterRefused: why the master has no vote.
+            Exception: why the master has no vote.
         """
         master, route = self.masters[index], self.routes[index]
         now = self.world.now
@@ -175,7 +174,7 @@ class Host:
         kind = Traits if master.scripts else TraitsWithoutScripts
         traits = kind(master.info(), 3, master.pushes)
         if traits.role != "master":
-            raise MasterRefused(f"{master.name} is a {traits.role}")
+            raise master.wrong_role(traits.role)
         connection = Connection(self.world, self, master, route)
         self.gain(connection)
         master.welcome(connection, TEXTS if master.scripts else {})

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hiredis import ProtocolError, Reader
 
+from redlatch.errors import MasterRefused
 from redlatch.guard.handshake import GuardHandshake
 from redlatch.guard.marker import MARKER
 from redlatch.testing.memory.keyspace import OK, READS, Keyspace
@@ -119,6 +120,15 @@ class Master:
         """Its name in traces."""
         return f"master {self.index}"
 
+    @property
+    def voter(self) -> int:
+        """The number of its vote; all nodes of a cluster have one vote together."""
+        return self.index
+
+    def wrong_role(self, role: str) -> Exception:
+        """Return why a client cannot use it as a master."""
+        return MasterRefused(f"{self.name} is a {role}")
+
     def info(self) -> dict[str, str]:
         """Return its reply to INFO."""
         server, version = VERSIONS[self.kind]
@@ -198,7 +208,8 @@ class Master:
             reply = self._answer(visitor, words)
             self._asking = None
             replies.append(encode(reply))
-            tells = tells or scripts.PULSE.sha in words or scripts.PULSE.text in words
+            pulse = scripts.PULSE.sha in words or scripts.PULSE.text in words
+            tells = tells or (pulse and not isinstance(reply, Refusal))
             self._forget_amid()
         if visitor.ended:
             self.visitors.pop(visitor.connection, None)

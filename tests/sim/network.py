@@ -111,6 +111,17 @@ class Connection:
         """Whether replies are in transit to the client."""
         return bool(self._coming or self._rest)
 
+    def is_given_up(self) -> bool:
+        """Return whether the client has closed its end. It may have passed the descriptor of `near` on."""
+        if not self.open:
+            return True
+        try:
+            return not self.far.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except ConnectionResetError:
+            return True
+
     def collect(self) -> None:
         """Take the bytes that the client has written, and send them on."""
         if not self.open:

@@ -100,12 +100,18 @@ class Plan(Planned[Action]):
         moves: the runs of the mover.
         scriptless: the masters that refuse scripts.
         heals: whether locks that are renewed must outlive all faults: each master votes again before the next forgets.
+        shards: if the masters are the nodes of one cluster, how many of them have slots at the beginning; else 0.
+        replicas: pairs of a node of a cluster and its replica.
+        seeds: the nodes of a cluster that the clients are given.
     """
 
     ITEMS = ("tasks", "faults", "moves")
     FORGETFUL: ClassVar[frozenset[str]] = frozenset(
-        ["restart_empty", "restart_older", "flush", "flush_pushing", "evict", "swap", "fail_over"]
+        ["restart_empty", "restart_older", "flush", "flush_pushing", "evict", "swap", "fail_over", "promote"]
     )
+    # The changes of a cluster by which no waiter loses more time than MOVING_NS.
+    MOVING: ClassVar[frozenset[str]] = frozenset(["move", "migrate"])
+    MOVING_NS: ClassVar[int] = 450_000_000
 
     masters: tuple[tuple[str, bool, float], ...]
     clients: tuple[tuple[float, float, bool, float], ...]
@@ -123,6 +129,9 @@ class Plan(Planned[Action]):
     moves: tuple[Move, ...] = ()
     scriptless: tuple[int, ...] = ()
     heals: bool = False
+    shards: int = 0
+    replicas: tuple[tuple[int, int], ...] = ()
+    seeds: tuple[int, ...] = ()
 
     def candidates(self) -> Iterator[Self]:
         """Yield smaller plans."""
@@ -138,8 +147,16 @@ class Plan(Planned[Action]):
         # A key with a chosen token may stay on a master whose reply was late. Only one process knows of a deletion.
         # A waiter in the client of a holder with an exposed token is not notified after the holder extends the lock.
         stays = [a for a in self.uses() if a.kind in (DELETE, "given") or (self.foreign and (a.extends or a.renew))]
-        quiet = not self.faults and not self.moves and not self.pauses and self.far_us <= 3000 and alike and not stays
-        return 100_000_000 + 60_000 * self.far_us if quiet else 0
+        calm = not self.faults or (self.shards and all(fault.what in self.MOVING for fault in self.faults))
+        quiet = calm and not self.moves and not self.pauses and self.far_us <= 3000 and alike and not stays
+        moving_ns = self.MOVING_NS if self.faults else 0
+        return moving_ns + 100_000_000 + 60_000 * self.far_us if quiet else 0
+
+    def moves_at_once(self) -> bool:
+        """Return whether nothing happens but that slots move at once, and all nodes know it."""
+        return bool(self.idle_ns()) and all(
+            fault.what == "move" and not any(fault.details[-2:]) for fault in self.faults
+        )
 
     def goes_astray(self) -> bool:
         """Return whether bytes of connections that the clients gave up may still arrive."""

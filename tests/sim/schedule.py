@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
-from redlatch import Guard, Handoff
+from redlatch import AsyncClient, Guard, Handoff
 
 from .alone import Alone
 from .base import Worker
@@ -36,26 +36,35 @@ MOST_STEPS = 80_000
 
 def run(plan: Plan, tracing: bool = False) -> Outcome:
     """Run a plan."""
+    # It imports this module.
+    from .cluster_schedule import ClusterSchedule
+
     with without_collector():
-        schedule = _Schedule(plan, tracing)
+        schedule = (ClusterSchedule if plan.shards else Schedule)(plan, tracing)
         with taken(schedule.logs):
             return schedule.run()
 
 
-class _Schedule(ForeignUses):
+class Schedule(ForeignUses):
+    """A schedule of tasks."""
+
+    MASTER: ClassVar[type[Master]] = Master
+    HOST: ClassVar[type[TaskHost]] = TaskHost
+
     def __init__(self, plan: Plan, tracing: bool) -> None:
         world = World(plan.seed, tracing)
-        fewest = min([len(listed) for listed in plan.lists], default=len(plan.masters))
+        fewest = min([len(listed) for listed in plan.lists], default=1 if plan.shards else len(plan.masters))
         checker = Checker(world, fewest, plan.trusty, plan.fences_hold(), plan.idle_ns())
         masters = [
-            Master(world, index, Drifting(0, rate), kind, pushes, self._executed, index not in plan.scriptless)
+            self.MASTER(world, index, Drifting(0, rate), kind, pushes, self._executed, index not in plan.scriptless)
             for index, (kind, pushes, rate) in enumerate(plan.masters)
         ]
         hosts = [
-            TaskHost(world, number, masters, self._killed, ahead, rate, plan.pauses)
+            self.HOST(world, number, masters, self._killed, ahead, rate, plan.pauses)
             for number, (rate, ahead, _, _) in enumerate(plan.clients)
         ]
         super().__init__(plan, world, checker, masters, hosts)
+        self._prepare()
         self.default_ttl = plan.default_ttl or plan.ttl
         self._know_masters()
         self.liveness = Liveness(world, plan) if plan.prompt else None
@@ -63,7 +72,7 @@ class _Schedule(ForeignUses):
         self.recount = None if plan.foreign else Recount(world)
         # Not drawn, so that each seed draws what it drew before clients had patience.
         patience = PATIENCE if plan.seed % 4 == 1 else 0.0
-        patient = partial(SimClient, guard=Guard(max_ttl=plan.ttl), patience=patience)
+        patient = partial(self._client_of, guard=Guard(max_ttl=plan.ttl), patience=patience)
         kind: Any = SimForeign if plan.foreign else patient
         self.clients = [
             kind(host, wakeups="auto" if pushed else "poll", handoff=Handoff(tenure=tenure), ttl=self.default_ttl)
@@ -75,6 +84,12 @@ class _Schedule(ForeignUses):
                 [masters[index] for index in plan.lists[0]] if plan.lists else masters, self.default_ttl, since_us
             )
         self.alone = self._watch_the_only_master() if plan.alone else None
+
+    def _prepare(self) -> None:
+        """Do what must be done before the clients are made."""
+
+    def _client_of(self, host: TaskHost, **options: Any) -> AsyncClient:
+        return SimClient(host, **options)
 
     def _know_masters(self) -> None:
         """Tell the processes which masters they use, and how."""
@@ -123,7 +138,7 @@ class _Schedule(ForeignUses):
     def _begin(self) -> None:
         """Schedule the faults and the movers, and start the tasks."""
         plan = self.plan
-        faults = Faults(self.world, self.hosts, self.masters)
+        faults = self._faults()
         for fault in plan.faults:
             faults.plan(fault)
         self.moves = Moves(self.world, self.masters, plan.lists, plan.seed) if plan.moves else None
@@ -134,6 +149,9 @@ class _Schedule(ForeignUses):
             worker = Worker(f"task {number}", client, self.hosts[client])
             self.working[number] = worker.host
             self._start(worker.host, partial(self._work, worker, actions), number)
+
+    def _faults(self) -> Faults:
+        return Faults(self.world, self.hosts, self.masters)
 
     def _kept_out(self, master: Master) -> bool:
         """Return whether a master that was kept out may still have old tokens."""

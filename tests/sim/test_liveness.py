@@ -12,7 +12,7 @@ from sim.__main__ import every
 from sim.schedule import run
 
 SEEDS = {"c": 400, "python": 200}
-PLANS = {name: plan for name, plan in found.load().items() if plan.prompt}
+PLANS = {name: plan for name, plan in found.load().items() if plan.prompt and not plan.shards}
 
 
 @pytest.mark.parametrize("name", PLANS)

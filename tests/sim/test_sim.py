@@ -19,7 +19,9 @@ from sim.themes import LATER
 SLOWER = 10 if "libasan" in os.environ.get("LD_PRELOAD", "") else 1
 # Plans that show a limit of what docs/safety.md promises, with what happens.
 NOT_PROMISED = {"row 50: swapped": "holders", "FE1: an old marker is swapped back": "fence"}
-PLANS = {name: plan for name, plan in found.load().items() if not plan.prompt and name not in NOT_PROMISED}
+PLANS = {
+    name: plan for name, plan in found.load().items() if name not in NOT_PROMISED and not (plan.prompt or plan.shards)
+}
 SEEDS = {"c": (3_000 if ALL else 450) // SLOWER, "python": 800 // SLOWER}
 
 
