@@ -52,6 +52,7 @@ LOCK = "locks/lock.py"
 LEASE, ATTEMPT, REPAIR = "quorum/lease.py", "quorum/attempt.py", "quorum/repair.py"
 CONTENTION = "quorum/waiting/contention.py"
 LINK = "wire/engine/link.py"
+ROUTES, REDIRECTS = "wire/engine/routes.py", "wire/engine/redirects.py"
 ENGINE, ACQUIRE, MULTI, REENTRANT = "wire/engine/fleet.py", "quorum/acquire.py", "locks/multi.py", "locks/reentrant.py"
 
 
@@ -683,6 +684,83 @@ return 1""",
         "LEFT_KEPT_MS = 3_155_760_000_000\n",
         "LEFT_KEPT_MS = 3000\n",
         theme="moving",
+    ),
+    # --- clusters ------------------------------------------------------------------------------------------------
+    Mutant(
+        "a redirect is a vote",
+        "own: MOVED counts as a no",
+        ENGINE,
+        "        if self.routes is not None and redirect(self, link, ballot, error):\n            return\n",
+        "        if self.routes is not None and redirect(self, link, ballot, error):\n"
+        "            ballot.no += 1\n"
+        "            self._tally(ballot)\n"
+        "            return\n",
+        theme="slots",
+    ),
+    Mutant(
+        "an undo goes to the new owner of its slot only",
+        "own",
+        ROUTES,
+        "        if self._left and command.releases:\n",
+        "        if False:\n",
+        theme="slots",
+    ),
+    Mutant(
+        "each lock asks for the topology",
+        "redisson #1577",
+        "wire/dial/topology.py",
+        "        if self._unstarted and not self._closed:\n",
+        "        self._unstarted.append(None)\n        if not self._closed:\n",
+        theme="slots",
+    ),
+    Mutant(
+        "a delayed acquire is sent after its undo",
+        "own",
+        REDIRECTS,
+        "        _withdraw(fleet, ballot.command)\n",
+        "",
+        theme="slots",
+    ),
+    Mutant(
+        "ASK changes the table",
+        "the specification of Redis Cluster",
+        REDIRECTS,
+        "        fleet.routes.asked[ballot] = target\n",
+        "        fleet.routes.asked[ballot] = target\n"
+        "        fleet.routes.move(slot_of(ballot.command.key), target, fleet.clock.now())\n",
+        theme="slots",
+    ),
+    Mutant(
+        "MOVED changes nothing until the topology is read",
+        "redirects without a cache",
+        REDIRECTS,
+        "        routes.move(slot, target, fleet.clock.now())\n",
+        "",
+        theme="slots",
+    ),
+    Mutant(
+        "a release is forgotten when its node leaves",
+        "own",
+        REDIRECTS,
+        "    for which, ballot in list(link.owed.items()):\n",
+        "    for which, ballot in ():\n",
+        theme="nodes",
+    ),
+    Mutant(
+        "a promotion raises no doubt",
+        "Redis Cluster loses the last writes of a primary",
+        "drivers/cluster.py",
+        "                    self._doubts.add(until_ns + 1, index)\n",
+        "",
+        theme="shards",
+    ),
+    Mutant(
+        "no waiter is called when its slot has moved",
+        "sage #205",
+        REDIRECTS,
+        "        fleet.changed.append((link.voter, frozenset([slot])))\n",
+        "",
+        theme="waking slots",
     ),
     # --- the drop-ins' locks -----------------------------------------------------------------------------------
     Mutant(

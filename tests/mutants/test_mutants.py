@@ -29,6 +29,9 @@ QUICK = (
     "readers do not look for a writer",
     "who holds a key that is deleted is not told",
     "a leaving driver promotes nobody",
+    "an undo goes to the new owner of its slot only",
+    "a promotion raises no doubt",
+    "no waiter is called when its slot has moved",
 )
 
 # Mutants that restore code of 0.1.0, each with a plan on which the simulator found the fault (see `sim.found`).
