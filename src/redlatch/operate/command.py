@@ -33,14 +33,16 @@ from redlatch.errors import ConfigurationError
 from redlatch.guard.marker import MARKER
 from redlatch.guard.settings import Guard
 from redlatch.health import Health
+from redlatch.masters.cluster import Cluster
 from redlatch.masters.listed import NO_HANDOVER, masters_of, refuse_namesakes
 from redlatch.masters.master import Master
 from redlatch.operate.doctor import ORDER, UNSAFE, WARNING, examine
 from redlatch.operate.held import NoAnswer, console, one_or_many, states_of, table_of_locks, urls_of
-from redlatch.operate.locks import LockState
+from redlatch.operate.locks import LockState, Unreadable
 from redlatch.operate.markers import CannotMove, Markers
 from redlatch.operate.mover import Mover
 from redlatch.operate.others import OtherLock, find_others
+from redlatch.operate.shards import Shards
 from redlatch.options import Options
 
 LOOK = 0.05
@@ -93,7 +95,7 @@ def status(
         found = None if states is None else [state.as_dict() for state in states]
         click.echo(json.dumps(health.as_dict() | ({"locks": found} if asked else {})))
     else:
-        show_health(health)
+        show_health(health, cluster_of(urls))
         if states:
             console().print(table_of_locks(states))
         elif asked and states is not None:
@@ -115,9 +117,14 @@ def locks_of(
     return states, NoAnswer(f"masters that do not answer decide who holds {unsure}") if unsure else None
 
 
-def show_health(health: Health) -> None:
+def show_health(health: Health, cluster: Cluster | None) -> None:
     voting = sum(master.voting for master in health.masters)
-    click.echo(f"{voting} of {len(health.masters)} masters vote, {health.quorum} must agree")
+    if cluster is None:
+        click.echo(f"{voting} of {len(health.masters)} masters vote, {health.quorum} must agree")
+    elif health.masters:
+        click.echo(f"{voting} of {len(health.masters)} nodes of the cluster vote, each on its own names")
+    else:
+        click.echo(f"no node says which slots it has: {why_unread(cluster)}")
     for master in health.masters:
         if not master.voting:
             click.echo(f"{master.address}: {master.why}")
@@ -274,6 +281,20 @@ def look(
         return health
     finally:
         client.close()
+
+
+def cluster_of(urls: list[str]) -> Cluster | None:
+    """Return the cluster that is named, or None for servers. The arguments are right."""
+    [first, *_] = masters_of(one_or_many(urls))
+    return first if isinstance(first, Cluster) else None
+
+
+def why_unread(cluster: Cluster) -> str:
+    try:
+        Shards(cluster)
+    except Unreadable as error:
+        return str(error)
+    return "it has begun to answer just now"
 
 
 def exit_status(health: Health, ready: bool) -> int:
