@@ -42,6 +42,7 @@ from redlatch.operate.locks import LockState, Unreadable
 from redlatch.operate.markers import CannotMove, Markers
 from redlatch.operate.mover import Mover
 from redlatch.operate.others import OtherLock, find_others
+from redlatch.operate.shard_checks import examine_cluster
 from redlatch.operate.shards import Shards
 from redlatch.options import Options
 
@@ -154,11 +155,16 @@ def doctor(
     It takes and releases locks on a name of its own. Exit with 0 if all is fine, with 1 for warnings if --strict is
     given, and with 2 if locks are not safe.
     """
+    named = one_or_many(urls_of(masters, urls))
     try:
-        listed = masters_of(one_or_many(urls_of(masters, urls)))
+        listed = masters_of(named)
     except (ConfigurationError, TypeError) as error:
         raise click.UsageError(str(error)) from error
-    found = examine(listed, drift_factor, prefix, trust_persistence)
+    if isinstance(listed[0], Cluster):
+        with only_errors():
+            found = examine_cluster(listed[0], named, drift_factor, prefix, trust_persistence)
+    else:
+        found = examine(listed, drift_factor, prefix, trust_persistence)
     levels = {finding.level for finding in found}
     if as_json:
         click.echo(json.dumps({"findings": [asdict(finding) for finding in found]}))
