@@ -100,5 +100,9 @@ class ShardAdmissions:
     def monitor(self, index: int) -> GuardedMaster:
         return self._guards[index].masters[0]
 
+    def known_as(self, address: str) -> list[GuardedMaster]:
+        """Return all guards of a node: it gets another one when it comes back."""
+        return [guard.masters[0] for guard in self._guards if guard.addresses == (address,)]
+
     def decide(self, index: int, report: HandshakeReport, others: object) -> Admission | None:
         return self._guards[index].decide(0, report, [report])
