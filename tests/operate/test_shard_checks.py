@@ -147,10 +147,11 @@ def test_a_user_without_rights(shards: Shards) -> None:
         status, found = examined(limited)
         assert status == 2
         told(found, "unsafe", "no node says which slots it has: ")
-        allow("-cluster|nodes", "-hset")
+        allow("-cluster|nodes", "-hset", "-asking")
         status, found = examined(limited)
         told(found, "fine", "it was not asked whether slots are being moved", 3)
         told(found, "warning", "a semaphore cannot be taken", 3)
+        told(found, "warning", "names whose slot is being moved cannot be locked: ASKING is answered by User", 3)
     finally:
         for server in shards.servers:
             server.execute_command("ACL", "DELUSER", "limited")

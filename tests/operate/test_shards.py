@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import redis
 from click.testing import CliRunner, Result
 from support.shards import Shards
 
@@ -56,10 +56,14 @@ def locks_of(result: Result) -> list[Any]:
     return found
 
 
+def nodes_of(shards: Shards) -> list[str]:
+    """Return the addresses of all nodes."""
+    return [url.rpartition("@")[2].removeprefix("redis://").partition("/")[0] for url in shards.urls]
+
+
 def address_of(shards: Shards, name: str) -> str:
     """Return the address of the node that has a name."""
-    url = shards.urls[shards.cluster.primary(shards.cluster.shard_of(name))]
-    return url.rpartition("@")[2].removeprefix("redis://").partition("/")[0]
+    return nodes_of(shards)[shards.cluster.primary(shards.cluster.shard_of(name))]
 
 
 def locks_on(client: Client, name: str) -> list[Any]:
@@ -187,21 +191,36 @@ def test_a_redirect_is_followed_once(shards: Shards, holder: Client) -> None:
     shards.cluster.move(name, 0)
 
 
-def test_no_server_but_the_nodes_is_asked(shards: Shards, cli: Call) -> None:
-    with redis.Redis() as local, pytest.raises(redis.ConnectionError):
-        # Otherwise this test would show nothing.
-        local.ping()
+def test_no_server_but_the_nodes_is_asked(shards: Shards, cli: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: set[tuple[str, int]] = set()
+    look_up = socket.getaddrinfo
+
+    def noted(host: str, port: int, *more: Any, **options: Any) -> Any:
+        asked.add((host, int(port)))
+        return look_up(host, port, *more, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", noted)
     [name, *_] = shards.names()
-    for words in (["status", name], ["status", "--locks"], ["top", "--looks", "1"], ["masters"], ["unlock", name]):
-        assert "6379" not in cli(*words).output
+    commands = [
+        *(["status", name], ["status", "--locks"], ["masters"], ["top", "--looks", "1"]),
+        *(["unlock", "-y", name], ["doctor"]),
+    ]
+    for words in commands:
+        cli(*words)
+    assert asked == {("127.0.0.1", int(node.rpartition(":")[2])) for node in nodes_of(shards)}
+    asked.clear()
+    nobody = "redis+cluster://127.0.0.1:1"
+    for words in commands:
+        done = CliRunner().invoke(build(), [*words, "-m", nobody])
+        assert done.exit_code in (2, 69), done.output
     for words in (["status", name], ["top", "--looks", "1"], ["unlock", "-y", name]):
-        done = CliRunner().invoke(build(), [*words, "-m", "redis+cluster://127.0.0.1:1"])
+        done = CliRunner().invoke(build(), [*words, "-m", nobody])
         assert done.exit_code == 69 and "a node that is needed" in done.stderr
-        assert "6379" not in done.output
+    assert asked == {("127.0.0.1", 1)}
 
 
 def test_masters_are_the_nodes_and_cannot_be_moved(cli: Call, shards: Shards, urls: list[str]) -> None:
-    nodes = [url.rpartition("@")[2].removeprefix("redis://").partition("/")[0] for url in shards.urls]
+    nodes = nodes_of(shards)
     told = json.loads(cli("masters", "--json").stdout)
     assert sorted(node["address"] for node in told["masters"]) == sorted(nodes)
     assert all(node in cli("masters").stdout for node in nodes)

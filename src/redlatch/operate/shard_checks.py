@@ -200,6 +200,12 @@ def _number(value: object) -> int:
 
 
 def _rights(patient: Patient, client: Client, prefix: bytes, slots: Collection[int]) -> Iterator[Finding]:
+    try:
+        with connected(patient.master) as server:
+            server.execute_command("ASKING")
+    except redis.RedisError as error:
+        text = f"names whose slot is being moved cannot be locked: ASKING is answered by {described(error)}"
+        yield patient.finding(WARNING, text, "grant +asking")
     unused = f"redlatch-doctor-{secrets.token_hex(8)}"
     names = (f"{unused}-{number}" for number in islice(count(), TRIED))
     name = next((each for each in names if slot_of(key_of(prefix, each)) in slots), None)
