@@ -188,8 +188,10 @@ class Sale:
         # An item that was sold before the kill, and arrives late, does not end the halt.
         if self._halted and self._tally.sold > self._order.stock - self._order.doomed_at:
             self._tally.halted = time.perf_counter() - self._halted
-            ended = "another primary has the lock" if self._masters.fails_over else "the killed buyer's lease ran out"
-            self._tell(f"the sale goes on: {ended} after {self._tally.halted:.2f} s")
+            took = f"{self._tally.halted:.2f} s"
+            # On a cluster, the promotion of the replica may have taken longer than the lease.
+            on = f", {took} later" if self._masters.fails_over else f": the killed buyer's lease ran out after {took}"
+            self._tell(f"the sale goes on{on}")
             self._halted = 0.0
         if self._tally.sold >= self._order.stock // 4:
             self._masters.move(self._tell)
