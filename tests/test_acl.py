@@ -76,11 +76,11 @@ def test_plain_and_fenced_locks_need_only_the_line_that_the_documentation_gives(
             assert {refused["object"] for refused in ask(url).acl_log()} <= {"delifeq", "delex", "config|get"}
 
 
-def test_a_cluster_needs_only_the_right_and_the_rule_that_its_page_adds() -> None:
+def test_a_cluster_needs_only_the_rights_and_the_rule_that_its_page_adds() -> None:
     line = next(line for line in OPERATIONS.read_text().splitlines() if line.startswith("ACL SETUSER locks "))
     page = OPERATIONS.with_name("cluster.md").read_text()
-    right, rule = "+cluster|slots", "~{[0-9]*}*?guard"
-    assert f"`{right}`" in page and f"`{rule}`" in page
+    right, asking, rule = "+cluster|slots", "+asking", "~{[0-9]*}*?guard"
+    assert f"`{right}`" in page and f"`{asking}`" in page and f"`{rule}`" in page
     made = cluster(replicas=0)
     with made as urls:
         url = made.url.replace("//", "//locks:password@")
@@ -94,6 +94,14 @@ def test_a_cluster_needs_only_the_right_and_the_rule_that_its_page_adds() -> Non
             lock_in_all_shards(url, "lock:")
         allow(right)
         lock_in_all_shards(url, "lock:")
+        made.begin_move("lock:plain", (made.shard_of("lock:plain") + 1) % made.shards)
+        with Client(url, prefix="lock:") as client:
+            with pytest.raises(QuorumUnavailable, match="ASK"):
+                client.lock("plain").acquire()
+            allow(asking)
+            with client.lock("plain") as lock:
+                lock.extend()
+        made.finish_move("lock:plain")
         allow("resetkeys", "~{lock}*", "~name*", "~{name*")
         for prefix in ("{lock}", ""):
             with pytest.raises(ConfigurationError, match=r"the guard needs .*docs/cluster\.md"):

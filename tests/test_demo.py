@@ -101,10 +101,29 @@ def test_the_lock_sells_exactly_the_stock_although_a_master_and_a_buyer_die(envi
     # Every buyer gets the lock once, and the killed buyer's lock is acquired once more.
     assert result["acquisitions"] == 41 + result["lost_leases"]
     assert 0 < result["wait_p50_ms"] <= result["wait_p99_ms"] < result["seconds"] * 1000
-    assert result["masters"] == 5
+    assert (result["masters"], result["cluster"]) == (5, False)
     events = " ".join(entry["event"] for entry in result["events"])
     for word in ("master 2 killed", "while holding the lock", "master 2 is back", "goes on", "sold out"):
         assert word in events
+
+
+def test_the_lock_sells_exactly_the_stock_although_its_shard_moves_and_fails_over(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    done = run(environment, *SMALL, "--cluster", "--json")
+    assert done.returncode == 0, done.stderr
+    result = report(done)
+    assert (result["sold"], result["oversold"], result["masters"], result["cluster"]) == (10, 0, 3, True)
+    events = " ".join(entry["event"] for entry in result["events"])
+    for word in (
+        "which has the lock, moved",
+        "killed (SIGKILL)",
+        "while holding the lock",
+        "is its primary",
+        "goes on",
+    ):
+        assert word in events
+    assert list(tmp_path.iterdir()) == [] and survivors(tmp_path) == []
 
 
 def test_the_demo_leaves_no_process_and_no_file(environment: dict[str, str], tmp_path: Path) -> None:
@@ -160,6 +179,8 @@ def test_modules_in_the_current_folder_are_not_imported(environment: dict[str, s
         (("--seconds", "0.1"), "--seconds"),
         (("--seconds", "nan"), "--seconds"),
         (("--masters", "3", "--servers", "redis://127.0.0.1:1"), "give one of them"),
+        (("--cluster", "--masters", "3"), "leave out --masters and --servers"),
+        (("--cluster", "--servers", "redis://127.0.0.1:1"), "leave out --masters and --servers"),
         (("redis://127.0.0.1:1",), "go after --servers"),
         (("--servers", "no-such-scheme://somewhere"), "--servers"),
         (("--nonsense",), "--nonsense"),

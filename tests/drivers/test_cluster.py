@@ -12,8 +12,10 @@ import pytest
 from support.faces import PATIENCE, await_true, threads_named
 from support.far_ends import FarEnds
 
-from redlatch import Client, QuorumUnavailable, impl
+from redlatch import Client, Guard, QuorumUnavailable, impl
 from redlatch.drivers.cluster import ClusterConnections
+from redlatch.guard.admission import Admissions
+from redlatch.guard.shards import ShardAdmissions
 from redlatch.masters.cluster import Cluster
 from redlatch.masters.listed import masters_of
 from redlatch.masters.master import Address
@@ -298,3 +300,28 @@ def test_a_node_that_forgot_puts_slots_in_doubt_that_only_a_redirect_gave_to_it(
     assert doubts.cover(1, HIGH) and not doubts.cover(1, LOW)
     rig.take(A, B)
     assert doubts.cover(1, LOW)
+
+
+def test_the_figures_of_a_node_are_its_own_and_stay_when_it_comes_back(rig: Rig) -> None:
+    settings = Guard()
+
+    def make(name: str, key: bytes, set_back: Any) -> Admissions:
+        return Admissions((name,), settings, key, 10_000, 0.01, lambda: 0, lambda: 0.5, lambda since: None, set_back)
+
+    rig.connections._guard = guards = ShardAdmissions(settings, b"", make, lambda index, by_ns: None)
+
+    def replies() -> dict[str, int]:
+        return {master.address: master.reply_time.count for master in rig.connections.stats()}
+
+    rig.take(A, B)
+    for index, count in ((0, 3), (1, 5)):
+        for _ in range(count):
+            guards.monitor(index).reply_time.count(1000)
+    assert replies() == {"10.0.0.1:1": 3, "10.0.0.2:2": 5}
+    rig.take(B, C)
+    assert replies() == {"10.0.0.2:2": 5, "10.0.0.3:3": 0}
+    rig.take(A, B, C)
+    guards.monitor(3).reply_time.count(1000)
+    assert replies() == {"10.0.0.1:1": 4, "10.0.0.2:2": 5, "10.0.0.3:3": 0}
+    rig.connections.lifecycle.closing = True
+    assert replies() == {}

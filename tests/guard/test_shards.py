@@ -77,3 +77,11 @@ def test_each_node_reports_its_own_clock() -> None:
 def test_strict_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="guard: strict=True is for servers"):
         admissions(Guard(strict=True))
+
+
+def test_a_node_that_comes_back_is_known_by_all_its_guards() -> None:
+    guards, _ = admissions()
+    guards.add("10.0.0.1:7000", FIRST)
+    assert guards.known_as("10.0.0.1:7000") == [guards.monitor(0), guards.monitor(2)]
+    assert guards.known_as("10.0.0.2:7000") == [guards.monitor(1)]
+    assert guards.known_as("10.0.0.3:7000") == []

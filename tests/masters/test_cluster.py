@@ -59,7 +59,7 @@ def test_a_host_that_cannot_be_one_is_refused() -> None:
 def test_it_is_no_server_itself() -> None:
     """Found by reading: redis-py would have connected to localhost:6379."""
     for connect in (made().connect, made().client):
-        with pytest.raises(MasterRefused, match=r"^cluster:a:7000,b:7001 is a cluster, and only single servers can be"):
+        with pytest.raises(MasterRefused, match=r"^cluster:a:7000,b:7001 is a cluster, and only its nodes can be"):
             connect(PATIENCE)
 
 

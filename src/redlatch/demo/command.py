@@ -41,6 +41,11 @@ MOST_BUYERS = 2000
     help="Lock on these servers instead, such as redis://10.0.0.1. The demo kills none of them. Repeatable.",
 )
 @click.option(
+    "--cluster",
+    is_flag=True,
+    help="Lock on a cluster that the demo starts. The lock's slot moves, and its primary is killed.",
+)
+@click.option(
     "--seconds",
     type=Number(min=5, max=3600),
     default=60.0,
@@ -56,6 +61,7 @@ def demo(
     buyers: int,
     masters: int,
     servers: tuple[str, ...],
+    cluster: bool,
     seconds: float,
     as_json: bool,
     more_servers: tuple[str, ...],
@@ -72,9 +78,11 @@ def demo(
         raise click.UsageError(f"Unexpected argument {more_servers[0]!r}; URLs of servers go after --servers.")
     if servers and context.get_parameter_source("masters") is not ParameterSource.DEFAULT:
         raise click.UsageError("--masters starts masters and --servers uses yours; give one of them.")
+    if cluster and (servers or context.get_parameter_source("masters") is not ParameterSource.DEFAULT):
+        raise click.UsageError("--cluster starts a cluster; leave out --masters and --servers.")
     try:
         with Display(Console(stderr=True)) as display:
-            result = run_demo(stock, buyers, masters, (*servers, *more_servers), seconds, display)
+            result = run_demo(stock, buyers, masters, (*servers, *more_servers), seconds, display, cluster)
     except ConfigurationError as error:
         raise click.BadParameter(str(error), param_hint="--servers") from error
     except DemoFailed as error:

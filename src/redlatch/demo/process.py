@@ -43,7 +43,12 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of one buyer process. The first buyer that finds `doomed_at` items left waits to be killed."""
+    """The plan of one buyer process.
+
+    Args:
+        doomed_at: the first buyer that finds so many items left waits to be killed.
+        waits: whether the buyers wait for masters that do not answer, such as a shard that fails over.
+    """
 
     folder: str
     face: Face
@@ -55,11 +60,13 @@ class Plan:
     longest_pause: float
     doomed_at: int
     guarded: bool
+    waits: bool = False
 
     @property
     def options(self) -> dict[str, Any]:
         guard = redlatch.Guard(max_ttl=self.ttl) if self.guarded else None
-        return {"ttl": self.ttl, "retry": redlatch.Retry(longest=self.longest_pause), "guard": guard}
+        waiting = {"patience": self.patience} if self.waits else {}
+        return {"ttl": self.ttl, "retry": redlatch.Retry(longest=self.longest_pause), "guard": guard} | waiting
 
     def to_line(self) -> bytes:
         return json.dumps(asdict(self)).encode() + b"\n"

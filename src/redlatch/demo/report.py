@@ -11,7 +11,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from redlatch.demo.sale import Masters, Order, Tally, count
+from redlatch.demo.fleet import Fleet, count
+from redlatch.demo.sale import Order, Tally
 from redlatch.demo.shop import THINKING
 
 
@@ -26,7 +27,7 @@ class Result:
     order: Order
     without: Tally
     locked: Tally
-    masters: Masters
+    masters: Fleet
 
     @property
     def exact(self) -> bool:
@@ -51,7 +52,8 @@ class Result:
                 "acquisitions_per_second": round(len(locked.waits) / locked.seconds, 1),
                 "wait_p50_ms": round(percentile(locked.waits, 50) * 1000, 3),
                 "wait_p99_ms": round(percentile(locked.waits, 99) * 1000, 3),
-                "masters": len(self.masters.urls),
+                "masters": self.masters.size,
+                "cluster": self.masters.fails_over,
                 "quorum": self.masters.quorum,
                 "events": [{"seconds": round(seconds, 3), "event": what} for seconds, what in locked.history],
                 "impl": locked.impl,
@@ -87,12 +89,10 @@ class Result:
             table.add_row("leases lost before the write", "-", str(locked.lost_leases))
         if locked.unanswered:
             table.add_row("attempts without a quorum's answer", "-", str(locked.unanswered))
-        whose = "embedded" if self.masters.own else "your own"
         table.caption = (
-            f"{count(len(self.masters.urls), f'{whose} master')}, {self.masters.quorum} must agree; lease "
-            f"{order.ttl:g} s; implementation: {locked.impl}. All buyers start at once, and each keeps the lock for "
-            f"{THINKING[0] * 1000:g}-{THINKING[1] * 1000:g} ms. So a wait is mostly the time of the buyers before, and "
-            "the stop after a buyer was killed while it held the lock."
+            f"{self.masters.terms()}; lease {order.ttl:g} s; implementation: {locked.impl}. All buyers start at once, "
+            f"and each keeps the lock for {THINKING[0] * 1000:g}-{THINKING[1] * 1000:g} ms. So a wait is mostly the "
+            "time of the buyers before, and the stop after a buyer was killed while it held the lock."
         )
         table.caption_justify = "left"
         return table
@@ -110,12 +110,16 @@ class Result:
     def _why_no_master_died(self) -> str:
         if not self.masters.own:
             return "no master was killed, because they are your own servers"
-        return f"no master was killed: of {len(self.masters.urls)} none may fail; this needs 3 masters or more"
+        return f"no master was killed: of {self.masters.size} none may fail; this needs 3 masters or more"
 
     def _verdict(self) -> str:
         locked = self.locked
         if self.exact:
-            died = "first a master and then a buyer" if self.masters.killable else "a buyer"
+            died = (
+                f"first a {'primary' if self.masters.fails_over else 'master'} and then a buyer"
+                if self.masters.killable
+                else "a buyer"
+            )
             return (
                 f"\n[bold green]Sold exactly {locked.sold} of {locked.stock}, although {died} was killed half-way.[/]"
             )

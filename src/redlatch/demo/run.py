@@ -6,15 +6,16 @@ import signal
 import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import redlatch
+from redlatch.demo.fleet import Fleet, count, open_cluster, open_masters
 from redlatch.demo.progress import Display
 from redlatch.demo.report import Result
-from redlatch.demo.sale import DemoFailed, Masters, Order, Sale, count, open_masters
+from redlatch.demo.sale import DemoFailed, Order, Sale
 from redlatch.errors import ConfigurationError, LockError
 
 PROCESSES = 4
@@ -95,7 +96,9 @@ class Interruptions:
             signal.signal(number, handler)
 
 
-def run_demo(stock: int, buyers: int, masters: int, servers: Sequence[str], seconds: float, display: Display) -> Result:
+def run_demo(
+    stock: int, buyers: int, masters: int, servers: Sequence[str], seconds: float, display: Display, cluster: bool
+) -> Result:
     """Hold both sales and return their results, leaving no process, file or key behind."""
     pause = max(SHORTEST, 2 * buyers / ATTEMPTS * (len(servers) or masters) / 5)
     order = Order(stock, buyers, PROCESSES, f"redlatch-demo:{uuid.uuid4()}", TTL, seconds, pause)
@@ -103,8 +106,9 @@ def run_demo(stock: int, buyers: int, masters: int, servers: Sequence[str], seco
         with Interruptions(seconds - RESERVE) as interruptions, ExitStack() as cleanup:
             try:
                 folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="redlatch-demo-")))
-                display.chapter(_preparing(masters, servers))
-                fleet = _open(cleanup, masters, servers)
+                display.chapter(_preparing(masters, servers, cluster))
+                opening = open_cluster(order.name) if cluster else open_masters(masters, servers)
+                fleet = _open(cleanup, opening)
                 return _hold_both(order, fleet, folder, display, interruptions)
             finally:
                 interruptions.disarm()
@@ -117,7 +121,7 @@ def run_demo(stock: int, buyers: int, masters: int, servers: Sequence[str], seco
         raise DemoFailed(f"not finished within {seconds:g} s (--seconds), stopped at: {display.at}") from None
 
 
-def _hold_both(order: Order, fleet: Masters, folder: Path, display: Display, interruptions: Interruptions) -> Result:
+def _hold_both(order: Order, fleet: Fleet, folder: Path, display: Display, interruptions: Interruptions) -> Result:
     _try_lock(fleet, order)
     display.chapter("A flash sale without a lock", order.stock)
     without = Sale(order, folder / "without", None, display, interruptions.postponed).run()
@@ -127,15 +131,17 @@ def _hold_both(order: Order, fleet: Masters, folder: Path, display: Display, int
     return Result(order, without, locked, fleet)
 
 
-def _open(cleanup: ExitStack, number: int, servers: Sequence[str]) -> Masters:
+def _open(cleanup: ExitStack, opening: AbstractContextManager[Fleet]) -> Fleet:
     # No option is wrong if embedded masters do not start.
     try:
-        return cleanup.enter_context(open_masters(number, servers))
+        return cleanup.enter_context(opening)
     except (LockError, RuntimeError, OSError) as error:
         raise DemoFailed(f"the masters do not start: {error}") from error
 
 
-def _preparing(masters: int, servers: Sequence[str]) -> str:
+def _preparing(masters: int, servers: Sequence[str], cluster: bool) -> str:
+    if cluster:
+        return "Starting a cluster"
     if servers:
         return f"Locking on your {count(len(servers), 'server')}"
     return f"Starting {count(masters, 'lock master')}"
@@ -147,7 +153,7 @@ def _verdict_without(sold: int, stock: int) -> str:
     return f"  {sold} items sold: not oversold this time, by luck"
 
 
-def _try_lock(masters: Masters, order: Order) -> None:
+def _try_lock(masters: Fleet, order: Order) -> None:
     # A guard would leave its markers on the user's servers.
     guard = redlatch.Guard(max_ttl=order.ttl) if masters.own else None
     try:

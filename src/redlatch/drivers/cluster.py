@@ -12,6 +12,7 @@ from ..health import Health
 from ..masters.cluster import Cluster
 from ..masters.master import Address, Master
 from ..quorum.quorum import Quorum
+from ..stats import MasterStats
 from ..votes.redaction import shown
 from ..wire.dial.topology import TOPOLOGY, Topology
 from ..wire.engine.redirects import Redirected
@@ -19,7 +20,7 @@ from .arrivals import Arrival, Deliver, MakeDialler, MakeFleet, MakeGuard, Outco
 from .connections import Connections
 from .lifecycle import Lifecycle
 from .master_log import MOST_SHOWN, NodeLog
-from .status import causes_of, health_of_all
+from .status import causes_of, health_of_all, stats_of_master
 
 if TYPE_CHECKING:
     from ..quorum.hold import Hold
@@ -210,6 +211,12 @@ class ClusterConnections(Connections):
         refused, unused, now_ns = self.refusal(), self.lifecycle.closing or self.lifecycle.forked, self._clock.now()
         masters, links, guarded = self._present()
         return health_of_all(masters, links, guarded, self.size(), refused, unused, held, now_ns)
+
+    def stats(self) -> tuple[MasterStats, ...]:
+        if self._guard is None or self.fleet is None or self.lifecycle.closing or self.lifecycle.forked:
+            return super().stats()
+        # A node that has come back has another guard. Its figures must not go down.
+        return tuple([stats_of_master(node, self._guard.known_as(node.address)) for node in self.health().masters])
 
     def causes(self) -> dict[str, BaseException]:
         masters, links, guarded = self._present()

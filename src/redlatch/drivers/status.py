@@ -13,7 +13,7 @@ from ..health import Health, MasterHealth
 from ..masters.master import Master
 from ..quorum.claim import ASKING, WAITING
 from ..quorum.quorum import Quorum
-from ..stats import MasterStats, Stats, sum_of
+from ..stats import Histogram, MasterStats, Stats, sum_of
 from ..votes.redaction import shown
 from ..votes.units import SECOND
 from .master_log import MOST_SHOWN
@@ -98,17 +98,17 @@ def stats_of_masters(health: Health, guarded: list[GuardedMaster] | None) -> tup
     if guarded is None:
         return tuple([MasterStats(master.address, master.voting) for master in health.masters])
     # Not strict: in the middle of a handover, another thread finds the guard of other masters.
-    return tuple(
-        [
-            MasterStats(
-                address=master.address,
-                voting=master.voting,
-                kept_out=master.kept_out,
-                quarantines=known.quarantines,
-                reply_time=known.reply_time.histogram(),
-            )
-            for master, known in zip(health.masters, guarded, strict=False)
-        ]
+    return tuple([stats_of_master(master, [known]) for master, known in zip(health.masters, guarded, strict=False)])
+
+
+def stats_of_master(master: MasterHealth, known: list[GuardedMaster]) -> MasterStats:
+    """Return the figures of one master, which the client may have known several times."""
+    return MasterStats(
+        address=master.address,
+        voting=master.voting,
+        kept_out=master.kept_out,
+        quarantines=sum([each.quarantines for each in known]),
+        reply_time=sum([each.reply_time.histogram() for each in known], Histogram()),
     )
 
 

@@ -10,7 +10,7 @@ the node has forgotten nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -29,13 +29,17 @@ MakeShardGuard = Callable[[str, bytes, Callable[[int, int], None]], Admissions]
 
 def marker_key(prefix: bytes, address: str, slots: Collection[int]) -> bytes:
     """Return the key of a node's marker, which is in one of its slots."""
+    return next(marker_keys(prefix, address, slots))
+
+
+def marker_keys(prefix: bytes, address: str, slots: Collection[int]) -> Iterator[bytes]:
+    """Yield the keys that a node's marker may have, without an end. The slots must not be empty."""
     # A brace in the prefix would end the tag. Such a client has all its names in one slot, or no tag at all.
     tag = prefix if may_be_tag(prefix) else b""
     for number in count():
         key = b"{%b%d}%b%b" % (tag, number, address.encode(), MARKER)
         if slot_of(key) in slots:
-            return key
-    raise AssertionError("count() has no end")
+            yield key
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,10 @@ class ShardAdmissions:
 
     def monitor(self, index: int) -> GuardedMaster:
         return self._guards[index].masters[0]
+
+    def known_as(self, address: str) -> list[GuardedMaster]:
+        """Return all guards of a node: it gets another one when it comes back."""
+        return [guard.masters[0] for guard in self._guards if guard.addresses == (address,)]
 
     def decide(self, index: int, report: HandshakeReport, others: object) -> Admission | None:
         return self._guards[index].decide(0, report, [report])

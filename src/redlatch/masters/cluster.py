@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
+import redis
 from redis.connection import SSLConnection
 
 from redlatch.errors import ConfigurationError, MasterRefused
@@ -34,14 +35,22 @@ class Node(Master):
         super().__init__(kind, options)
         self._reached = reached
 
+    @property
+    def announced(self) -> Address:
+        """The address that the cluster gives it."""
+        return self._options["host"], self._options["port"]
+
     def connect(self, timeout: float) -> socket.socket:
         if self._reached is None:
             return super().connect(timeout)
         return self.connect_at(self._place(self._reached), timeout)
 
+    def client(self, timeout: float, at: Address | None = None) -> redis.Redis:
+        return super().client(timeout, at or (None if self._reached is None else self._place(self._reached)))
+
     def _place(self, reached: Reached) -> Address:
         try:
-            host, port = reached((self._options["host"], self._options["port"]))
+            host, port = reached(self.announced)
             return str(host), int(port)
         except Exception as error:
             raise MasterRefused(f"{self.address} has no place in host_map or address_remap: {error!r}") from error
@@ -81,7 +90,7 @@ class Cluster(Master):
 
     def connect(self, timeout: float) -> NoReturn:
         # Without an address, redis-py would connect to a server on this machine.
-        raise MasterRefused(f"{self.address} is a cluster, and only single servers can be asked so far; name its nodes")
+        raise MasterRefused(f"{self.address} is a cluster, and only its nodes can be asked")
 
     def client(self, timeout: float, at: Address | None = None) -> NoReturn:
         self.connect(timeout)

@@ -33,14 +33,17 @@ from redlatch.errors import ConfigurationError
 from redlatch.guard.marker import MARKER
 from redlatch.guard.settings import Guard
 from redlatch.health import Health
+from redlatch.masters.cluster import Cluster
 from redlatch.masters.listed import NO_HANDOVER, masters_of, refuse_namesakes
 from redlatch.masters.master import Master
 from redlatch.operate.doctor import ORDER, UNSAFE, WARNING, examine
 from redlatch.operate.held import NoAnswer, console, one_or_many, states_of, table_of_locks, urls_of
-from redlatch.operate.locks import LockState
+from redlatch.operate.locks import LockState, Unreadable
 from redlatch.operate.markers import CannotMove, Markers
 from redlatch.operate.mover import Mover
 from redlatch.operate.others import OtherLock, find_others
+from redlatch.operate.shard_checks import examine_cluster
+from redlatch.operate.shards import Shards
 from redlatch.options import Options
 
 LOOK = 0.05
@@ -93,7 +96,7 @@ def status(
         found = None if states is None else [state.as_dict() for state in states]
         click.echo(json.dumps(health.as_dict() | ({"locks": found} if asked else {})))
     else:
-        show_health(health)
+        show_health(health, cluster_of(urls))
         if states:
             console().print(table_of_locks(states))
         elif asked and states is not None:
@@ -115,9 +118,14 @@ def locks_of(
     return states, NoAnswer(f"masters that do not answer decide who holds {unsure}") if unsure else None
 
 
-def show_health(health: Health) -> None:
+def show_health(health: Health, cluster: Cluster | None) -> None:
     voting = sum(master.voting for master in health.masters)
-    click.echo(f"{voting} of {len(health.masters)} masters vote, {health.quorum} must agree")
+    if cluster is None:
+        click.echo(f"{voting} of {len(health.masters)} masters vote, {health.quorum} must agree")
+    elif health.masters:
+        click.echo(f"{voting} of {len(health.masters)} nodes of the cluster vote, each on its own names")
+    else:
+        click.echo(f"no node says which slots it has: {why_unread(cluster)}")
     for master in health.masters:
         if not master.voting:
             click.echo(f"{master.address}: {master.why}")
@@ -147,11 +155,16 @@ def doctor(
     It takes and releases locks on a name of its own. Exit with 0 if all is fine, with 1 for warnings if --strict is
     given, and with 2 if locks are not safe.
     """
+    named = one_or_many(urls_of(masters, urls))
     try:
-        listed = masters_of(one_or_many(urls_of(masters, urls)))
+        listed = masters_of(named)
     except (ConfigurationError, TypeError) as error:
         raise click.UsageError(str(error)) from error
-    found = examine(listed, drift_factor, prefix, trust_persistence)
+    if isinstance(listed[0], Cluster):
+        with only_errors():
+            found = examine_cluster(listed[0], named, drift_factor, prefix, trust_persistence)
+    else:
+        found = examine(listed, drift_factor, prefix, trust_persistence)
     levels = {finding.level for finding in found}
     if as_json:
         click.echo(json.dumps({"findings": [asdict(finding) for finding in found]}))
@@ -274,6 +287,20 @@ def look(
         return health
     finally:
         client.close()
+
+
+def cluster_of(urls: list[str]) -> Cluster | None:
+    """Return the cluster that is named, or None for servers. The arguments are right."""
+    [first, *_] = masters_of(one_or_many(urls))
+    return first if isinstance(first, Cluster) else None
+
+
+def why_unread(cluster: Cluster) -> str:
+    try:
+        Shards(cluster)
+    except Unreadable as error:
+        return str(error)
+    return "it has begun to answer just now"
 
 
 def exit_status(health: Health, ready: bool) -> int:

@@ -33,7 +33,12 @@ OFFSET = 0.1
 
 WATCHED = 2.0
 
+KEPT_OUT = "after a restart the guard keeps it out for the longest ttl in use"
+
 FINE, WARNING, UNSAFE = "fine", "warning", "unsafe"
+# The errors of a marker that cannot be read.
+UNREADABLE = (MasterRefused, OSError, redis.RedisError, ValueError, TypeError, RecursionError)
+
 ORDER = (UNSAFE, WARNING, FINE)
 
 
@@ -68,20 +73,20 @@ class Patient:
 
 def examine(masters: list[Master], drift_factor: float, prefix: bytes, trust_persistence: bool) -> list[Finding]:
     with ThreadPoolExecutor(len(masters)) as pool:
-        patients = list(pool.map(_read, masters))
+        patients = list(pool.map(read_patient, masters))
     found = list(_of_all(patients))
     for patient in patients:
-        found += _reachable(patient)
+        found += check_reachable(patient)
         if patient.error is None:
-            for check in (_encryption, _version, _memory, _cluster, _replicas):
+            for check in (check_encryption, check_version, check_memory, _cluster, _replicas):
                 found += check(patient)
-            found += _clock(patient, drift_factor)
-            found += _persistence(patient, trust_persistence)
+            found += check_clock(patient, drift_factor)
+            found += check_persistence(patient, trust_persistence, KEPT_OUT)
             found += _rights(patient, prefix)
     return found + list(check_markers(patients, prefix + MARKER, trust_persistence))
 
 
-def _read(master: Master) -> Patient:
+def read_patient(master: Master) -> Patient:
     patient = Patient(master)
     try:
         connection = dial(master, TIMEOUT)
@@ -141,7 +146,7 @@ def _of_all(patients: list[Patient]) -> Iterator[Finding]:
             yield Finding(WARNING, "", text, "put each master on a machine of its own")
 
 
-def _reachable(patient: Patient) -> Iterator[Finding]:
+def check_reachable(patient: Patient) -> Iterator[Finding]:
     if patient.error is not None:
         cure = "start it, or mend the network or the URL; Troubleshooting in the docs has each message"
         yield patient.finding(UNSAFE, f"it cannot be used: {patient.error}", patient.cure or cure)
@@ -150,14 +155,14 @@ def _reachable(patient: Patient) -> Iterator[Finding]:
     yield patient.finding(FINE, f"answers in {middle:.2f} ms (at most {worst:.2f} ms of {PINGS})")
 
 
-def _encryption(patient: Patient) -> Iterator[Finding]:
+def check_encryption(patient: Patient) -> Iterator[Finding]:
     local = patient.master.address.startswith(("127.", "localhost", "::1", "[::1]", "/"))
     if not patient.encrypted and not local:
         text = "the connection is not encrypted: tokens and passwords can be read on the way"
         yield patient.finding(WARNING, text, "use rediss:// URLs, or a network that only you can read")
 
 
-def _version(patient: Patient) -> Iterator[Finding]:
+def check_version(patient: Patient) -> Iterator[Finding]:
     traits = patient.traits
     version = f"{traits.server} {'.'.join(map(str, traits.version))}"
     if traits.dialect in (DELIFEQ, DELEX):
@@ -171,7 +176,7 @@ def _version(patient: Patient) -> Iterator[Finding]:
         yield patient.finding(FINE, "it refuses scripts: transactions are used, for plain and fenced locks only")
 
 
-def _memory(patient: Patient) -> Iterator[Finding]:
+def check_memory(patient: Patient) -> Iterator[Finding]:
     if patient.traits.evicts:
         text = f"it may evict locks before their time (maxmemory-policy {patient.traits.evicts})"
         yield patient.finding(UNSAFE, text, "set maxmemory-policy noeviction")
@@ -198,7 +203,7 @@ def _replicas(patient: Patient) -> Iterator[Finding]:
         yield patient.finding(WARNING, text, "set min-replicas-to-write to 1, if Sentinel may promote them")
 
 
-def _clock(patient: Patient, drift_factor: float) -> Iterator[Finding]:
+def check_clock(patient: Patient, drift_factor: float) -> Iterator[Finding]:
     offset, rate = patient.offset, patient.rate
     if abs(rate) > drift_factor:
         text = f"its clock runs {abs(rate):.1%} {'faster' if rate > 0 else 'slower'} than this machine's"
@@ -210,27 +215,31 @@ def _clock(patient: Patient, drift_factor: float) -> Iterator[Finding]:
         yield patient.finding(FINE, f"its clock differs by {abs(offset) * 1e3:.1f} ms")
 
 
-def _persistence(patient: Patient, trusted: bool) -> Iterator[Finding]:
+def check_persistence(patient: Patient, trusted: bool, otherwise: str) -> Iterator[Finding]:
     always = patient.info.get("aof_enabled") and patient.config.get("appendfsync") == "always"
     if trusted and not always:
         text = "a restart may lose locks, but the guard trusts its persistence"
         cure = "set appendonly yes and appendfsync always, or give up trust_persistence"
         yield patient.finding(UNSAFE if patient.config else WARNING, text, cure)
     elif not trusted:
-        yield patient.finding(FINE, "after a restart the guard keeps it out for the longest ttl in use")
+        yield patient.finding(FINE, otherwise)
 
 
 def _rights(patient: Patient, prefix: bytes) -> Iterator[Finding]:
-    name = f"redlatch-doctor-{secrets.token_hex(8)}"
-    refused: dict[str, str] = {}
     with Client([connected(patient.master)], prefix=prefix, guard=None, ttl=1.0) as client:
-        for kind, lock in _kinds(client, name, patient.traits.scripts):
-            try:
-                if lock.acquire(blocking=False):
-                    lock.extend(2.0)
-                    lock.release()
-            except QuorumUnavailable as error:
-                refused[kind] = str(next(iter(error.causes.values()), error))
+        yield from check_rights(patient, client, f"redlatch-doctor-{secrets.token_hex(8)}")
+
+
+def check_rights(patient: Patient, client: Client, name: str) -> Iterator[Finding]:
+    """Try locks of all kinds; the name must be one that no other client has."""
+    refused: dict[str, str] = {}
+    for kind, lock in _kinds(client, name, patient.traits.scripts):
+        try:
+            if lock.acquire(blocking=False):
+                lock.extend(2.0)
+                lock.release()
+        except QuorumUnavailable as error:
+            refused[kind] = str(next(iter(error.causes.values()), error))
     if not refused:
         yield patient.finding(FINE, "locks of all kinds can be taken, extended and released")
     for kind, why in refused.items():
@@ -254,17 +263,13 @@ def check_markers(patients: list[Patient], key: bytes, trusted: bool) -> Iterato
     for patient in patients:
         if patient.error is None:
             try:
-                markers[patient.master.name] = _marker_of(patient.master, key)
-            except (MasterRefused, OSError, redis.RedisError) as error:
-                cure = cure_of(error) or "Access rights in the docs has the rights"
-                yield patient.finding(UNSAFE, described(error), cure)
-            except (ValueError, TypeError, RecursionError):
-                text = f"it has a marker that is not ours: the guard's key {key!r} holds something else"
-                yield patient.finding(UNSAFE, text, "find out who wrote it; then delete it")
+                markers[patient.master.name] = marker_of(patient.master, key)
+            except UNREADABLE as error:
+                yield unreadable_marker(patient, key, error)
     mine = names_of(tuple(patient.master.address for patient in patients))
     for name, marker in markers.items():
         if marker is not None:
-            yield _of_marker(name, marker, mine, trusted)
+            yield of_marker(name, marker, mine, trusted)
         elif any(markers.values()):
             text = "the guard's marker is missing, but others have theirs: it may have forgotten locks, and has no vote"
             yield Finding(WARNING, name, text, "wait: it votes by itself after the longest ttl in use")
@@ -272,13 +277,20 @@ def check_markers(patients: list[Patient], key: bytes, trusted: bool) -> Iterato
             yield Finding(FINE, name, "no client with a guard has used it lately with this prefix")
 
 
-def _marker_of(master: Master, key: bytes) -> Marker | None:
+def unreadable_marker(patient: Patient, key: bytes, error: Exception) -> Finding:
+    if isinstance(error, (MasterRefused, OSError, redis.RedisError)):
+        return patient.finding(UNSAFE, described(error), cure_of(error) or "Access rights in the docs has the rights")
+    text = f"it has a marker that is not ours: the guard's key {key!r} holds something else"
+    return patient.finding(UNSAFE, text, "find out who wrote it; then delete it")
+
+
+def marker_of(master: Master, key: bytes) -> Marker | None:
     connection = dial(master, TIMEOUT, tracking=False, extension=GuardHandshake(key))
     connection.sock.close()
     return Marker.read(connection.traits.report.marker)
 
 
-def _of_marker(name: str, marker: Marker, mine: tuple[str, ...], trusted: bool) -> Finding:
+def of_marker(name: str, marker: Marker, mine: tuple[str, ...], trusted: bool) -> Finding:
     if is_left(marker, mine):
         text = f"it was left for {shown_list(marker.successors if marker.stage == LEFT else marker.masters)}"
         return Finding(WARNING, name, text, "give all clients those masters")

@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,9 +19,12 @@ from rich.table import Table
 
 from redlatch.arguments import NAME, Number, master_option, prefix_option
 from redlatch.errors import ConfigurationError
+from redlatch.masters.cluster import Cluster
 from redlatch.masters.listed import masters_from_env, masters_of
 from redlatch.masters.master import Master
-from redlatch.operate.locks import LockState, combine, end, names_on, on_each, read
+from redlatch.operate.ending import end
+from redlatch.operate.locks import LockState, Unreadable, combine, names_on, on_each, read
+from redlatch.operate.shards import Shards
 from redlatch.votes.key import key_of
 from redlatch.votes.units import quorum_of
 
@@ -61,11 +65,28 @@ def states_of(urls: list[str], prefix: bytes, names: list[bytes] | None) -> list
         keys = None if names is None else [key_of(prefix, name) for name in names]
     except (ConfigurationError, TypeError) as error:
         raise click.UsageError(str(error)) from error
+    if isinstance(masters[0], Cluster):
+        states = _states_in(masters[0], prefix, keys)
+        return states if names is not None else [state for state in states if _is_in_use(state)]
     if keys is None:
         keys = sorted(set().union(*_of_quorum(masters, partial(names_on, prefix=prefix))))
     answers = _of_quorum(masters, lambda server: [read(server, key) for key in keys])
     states = [combine(key, [answer[place] for answer in answers], len(masters)) for place, key in enumerate(keys)]
-    return states if names is not None else [state for state in states if state.kind or state.waiting or state.split]
+    return states if names is not None else [state for state in states if _is_in_use(state)]
+
+
+def _is_in_use(state: LockState) -> bool:
+    return bool(state.kind or state.waiting or state.split)
+
+
+def _states_in(cluster: Cluster, prefix: bytes, keys: list[bytes] | None) -> list[LockState]:
+    try:
+        shards = Shards(cluster)
+        keys = sorted(shards.names(prefix)) if keys is None else keys
+        found = shards.read(keys)
+    except Unreadable as error:
+        raise NoAnswer(f"a node that is needed to say who holds what does not answer: {error}") from error
+    return [replace(combine(key, [told], 1), node=node) for key, (node, told) in zip(keys, found, strict=True)]
 
 
 def _of_quorum(masters: list[Master], work: Any) -> list[Any]:
@@ -83,13 +104,14 @@ def _fails(status: int, text: str) -> click.ClickException:
 
 
 def table_of_locks(states: list[LockState]) -> Table:
-    table = Table("lock", "kind", "held by", "for", "runs out in", "fence", "waiting")
+    in_cluster = any(state.node for state in states)
+    table = Table("lock", "kind", "held by", "for", "runs out in", "fence", "waiting", *["node"] * in_cluster)
     for state in states:
         lines = [(holder.owner or "?", seconds(holder.held_for), seconds(holder.ttl_left)) for holder in state.holders]
         for place, line in enumerate(lines or [(without_holder(state), "", "")]):
             head = (state.name, state.kind) if not place else ("", "")
-            tail = (str(state.fence or ""), str(state.waiting or "")) if not place else ("", "")
-            table.add_row(*head, *line, *tail)
+            tail = (str(state.fence or ""), str(state.waiting or ""), state.node) if not place else ("", "", "")
+            table.add_row(*head, *line, *tail[: 2 + in_cluster])
     return table
 
 
@@ -132,15 +154,25 @@ def unlock(
         click.echo(f"{state.name}: {holder}, and it runs out in {seconds(holder.ttl_left)}")
     if not yes and not click.confirm("Take it away?", err=True):
         sys.exit(NOT_HELD)
-    ending = partial(end, key=key_of(prefix, os.fsencode(name)), tokens=state.tokens, owner=if_owner)
-    ended, failed = on_each(masters_of(one_or_many(urls)), ending)
+    sys.exit(_take_away(masters_of(one_or_many(urls)), state, key_of(prefix, os.fsencode(name)), if_owner))
+
+
+def _take_away(masters: list[Master], state: LockState, key: bytes, owner: str | None) -> int:
+    if isinstance(masters[0], Cluster):
+        try:
+            node, number = Shards(masters[0]).end(key, state.tokens, owner)
+        except Unreadable as error:
+            raise NoAnswer(f"it is not known whether {state.name!r} was deleted: {error}") from error
+        click.echo(f"{state.name}: {'deleted' if number else 'nothing was deleted'} on {node}")
+        return 0 if number else NOT_HELD
+    ended, failed = on_each(masters, partial(end, key=key, tokens=state.tokens, owner=owner))
     size = len(ended) + len(failed)
     click.echo(f"{state.name}: deleted on {sum(map(bool, ended))} of {size} masters")
     for master, failure in failed.items():
         click.echo(f"{master}: {failure}", err=True)
     if len(ended) < quorum_of(size):
-        sys.exit(NO_QUORUM)
-    sys.exit(0 if any(ended) else NOT_HELD)
+        return NO_QUORUM
+    return 0 if any(ended) else NOT_HELD
 
 
 Holders = frozenset[tuple[str, int]]
@@ -170,15 +202,17 @@ def _holders_of(state: LockState, now: float) -> Holders:
 def table_of(states: list[LockState], watch: Watch) -> Table:
     held = sum(bool(state.holders) for state in states)
     title = "1 lock is held" if held == 1 else f"{held} locks are held"
-    table = Table("lock", "kind", "held by", "for", "runs out in", "waiting", "changes", title=title)
+    in_cluster = any(state.node for state in states)
+    columns = "lock", "kind", "held by", "for", "runs out in", "waiting", "changes", *["node"] * in_cluster
+    table = Table(*columns, title=title)
     for state in sorted(states, key=lambda state: (-state.waiting, -watch.changes[state.name], state.name)):
         owners = ", ".join(sorted({holder.owner or "?" for holder in state.holders})) or without_holder(state)
         longest = max([holder.held_for for holder in state.holders if holder.held_for is not None], default=None)
         last = max([holder.ttl_left for holder in state.holders], default=0.0)
         since, until = (seconds(longest), seconds(last)) if state.holders else ("", "")
         many = f" ({len(state.holders)})" if len(state.holders) > 1 else ""
-        changes = str(watch.changes[state.name] or "")
-        table.add_row(state.name, state.kind, owners + many, since, until, str(state.waiting or ""), changes)
+        changes, node = str(watch.changes[state.name] or ""), [state.node] * in_cluster
+        table.add_row(state.name, state.kind, owners + many, since, until, str(state.waiting or ""), changes, *node)
     return table
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any
 
 import redis
+from redis.exceptions import AskError
 
 from redlatch.errors import LockError
 from redlatch.holder import Holder
@@ -32,9 +33,6 @@ LONGEST_SCAN = 30.0
 
 # A fence has at most this many digits.
 LONGEST_FENCE = 20
-
-# Attempts to delete a key that others keep changing.
-TRIES = 20
 
 TOGETHER = 1000
 
@@ -61,6 +59,17 @@ QUESTIONS = list(
 
 # The member that stands for a writer among the readers.
 WRITES = b"w"
+
+# The errors of commands on keys.
+_AFTER_LOGIN = (
+    redis.exceptions.NoPermissionError,
+    redis.exceptions.ClusterDownError,
+    redis.exceptions.TryAgainError,
+    AskError,
+)
+
+# Makes a client of the node to which a cluster's node redirects, because the slot is on its way there.
+Elsewhere = Callable[[AskError], redis.Redis]
 
 
 @dataclass(frozen=True)
@@ -90,6 +99,7 @@ class LockState:
         split: True if masters have holders that no quorum has: attempts in progress, or the rest of one.
         unsure: True if one of these may be a holder, because masters did not answer.
         tokens: of all holders on any master. Never print them: a token can release the lock.
+        node: the address of the node that has the name, in a cluster.
     """
 
     name: str
@@ -100,11 +110,14 @@ class LockState:
     split: bool
     unsure: bool = False
     tokens: frozenset[bytes] = frozenset()
+    node: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         # JSON has no infinity. Unknown holders are None.
         found = asdict(self)
         del found["tokens"]
+        if not self.node:
+            del found["node"]
         if self.unsure and not self.holders:
             return found | {"holders": None}
         for holder in found["holders"]:
@@ -127,7 +140,7 @@ def described(error: Exception) -> str:
     # The texts of these classes are redis-py's own, such as "Connection refused". Subclasses contain replies.
     of_connection = type(error) in (redis.ConnectionError, redis.TimeoutError)
     ours = of_connection or not isinstance(error, redis.RedisError) or isinstance(error, LockError)
-    if isinstance(error, redis.exceptions.NoPermissionError):
+    if isinstance(error, _AFTER_LOGIN):
         # The login has succeeded, so the text does not repeat the credentials.
         return redacted(text)
     return shown(text if ours else redacted_login(text))
@@ -169,7 +182,10 @@ def names_on(server: redis.Redis, prefix: bytes) -> set[bytes]:
 
 def _is_token(server: redis.Redis, key: bytes) -> bool:
     try:
-        value: Any = server.get(key)
+        value: Any = _get_here(server, key)
+    except AskError:
+        # It has left since the scan; whoever reads the name finds it.
+        return True
     except redis.ResponseError as error:
         if not _is_of_another_type(error):
             raise
@@ -177,12 +193,21 @@ def _is_token(server: redis.Redis, key: bytes) -> bool:
     return isinstance(value, bytes) and len(value) >= 32 and all(each in b"0123456789abcdef" for each in value[:32])
 
 
+def _get_here(server: redis.Redis, key: bytes) -> Any:
+    try:
+        return server.get(key)
+    except AskError:
+        # The slot is on its way to this node.
+        server.execute_command("ASKING")
+        return server.get(key)
+
+
 def _is_of_another_type(error: redis.RedisError) -> bool:
     return str(error).startswith("WRONGTYPE")
 
 
-def read(server: redis.Redis, key: bytes) -> OnMaster:
-    clock, told = _answers(server, key)
+def read(server: redis.Redis, key: bytes, elsewhere: Elsewhere | None = None) -> OnMaster:
+    clock, told = _answers(server, key, elsewhere)
     now = int(time.time() * 1000) if isinstance(clock, redis.ResponseError) else clock[0] * 1000 + clock[1] // 1000
     grants = [
         Grant(each.listed, *grant)
@@ -194,7 +219,7 @@ def read(server: redis.Redis, key: bytes) -> OnMaster:
     return OnMaster(tuple(grants), int(fence) if fence.isdigit() and len(fence) <= LONGEST_FENCE else None, waiting)
 
 
-def _answers(server: redis.Redis, key: bytes) -> tuple[Any, dict[tuple[str, bytes], Any]]:
+def _answers(server: redis.Redis, key: bytes, elsewhere: Elsewhere | None) -> tuple[Any, dict[tuple[str, bytes], Any]]:
     """Return the clock of a master, or an error, and its answer to each question about a name."""
     asked = [question for question in QUESTIONS if not question[1] or may_have_others(key)]
     pipe: Any = server.pipeline(transaction=False)
@@ -203,12 +228,32 @@ def _answers(server: redis.Redis, key: bytes) -> tuple[Any, dict[tuple[str, byte
         for command, suffix in asked:
             _ask(pipe, command, derived_key(key, suffix))
         clock, *answers = pipe.execute(raise_on_error=False)
+    told = dict(zip(asked, answers, strict=True))
+    if elsewhere is not None:
+        told |= _answers_elsewhere(key, told, elsewhere)
     # The right to TIME is optional. Another missing answer might be that of a holder.
-    for answer in answers:
+    for answer in told.values():
         if isinstance(answer, redis.RedisError) and not _is_of_another_type(answer):
             raise answer
-    known = [None if isinstance(each, redis.ResponseError) else each for each in answers]
-    return clock, dict.fromkeys(QUESTIONS) | dict(zip(asked, known, strict=True))
+    known = {ask: None if isinstance(each, redis.ResponseError) else each for ask, each in told.items()}
+    return clock, dict.fromkeys(QUESTIONS) | known
+
+
+def _answers_elsewhere(
+    key: bytes, told: dict[tuple[str, bytes], Any], elsewhere: Elsewhere
+) -> dict[tuple[str, bytes], Any]:
+    """Ask about the keys that a node lacks, because they may be at the other end of a move."""
+    missing = {question: answer for question, answer in told.items() if type(answer) is AskError}
+    if not missing:
+        return {}
+    with elsewhere(next(iter(missing.values()))) as server:
+        pipe: Any = server.pipeline(transaction=False)
+        with pipe:
+            for command, suffix in missing:
+                pipe.execute_command("ASKING")
+                _ask(pipe, command, derived_key(key, suffix))
+            answers = pipe.execute(raise_on_error=False)
+    return dict(zip(missing, answers[1::2], strict=True))
 
 
 def _ask(pipe: Any, command: str, key: bytes) -> None:
@@ -269,47 +314,3 @@ def combine(name: bytes, found: list[OnMaster], size: int) -> LockState:
 def _holder(token: bytes, left_ms: float) -> Holder:
     owner, since = owner_of(token)
     return Holder(owner, left_ms / 1000, max(0.0, time.time() - since) if since else None)
-
-
-def end(server: redis.Redis, key: bytes, tokens: frozenset[bytes], owner: str | None) -> int:
-    """Delete the holders with these tokens from a master, each only while it still holds; return their number."""
-    ended = 0
-    for _ in range(TRIES):
-        doomed = [
-            grant
-            for grant in read(server, key).grants
-            if grant.token in tokens and (owner is None or owner_of(grant.token)[0] == owner)
-        ]
-        if not doomed:
-            return ended
-        ended += sum([_end_one(server, key, grant) for grant in doomed])
-    raise TimeoutError("others change the key all the time")
-
-
-def _end_one(server: redis.Redis, key: bytes, grant: Grant) -> bool:
-    declared = LISTED[grant.kind]
-    first, second, *_ = [*declared.keys_of(key), b""]
-    where = first if declared.storage in (Storage.TOKEN, Storage.TOKENS) else second
-    pipe: Any = server.pipeline()
-    with pipe:
-        try:
-            pipe.watch(where)
-            if declared.storage == Storage.SLOTS:
-                held: bool = pipe.hget(where, grant.place) == grant.token
-            elif declared.storage == Storage.TOKENS:
-                held = pipe.zscore(where, grant.token) is not None
-            else:
-                held = pipe.get(where) == grant.token
-            pipe.multi()
-            if held and declared.storage == Storage.TOKEN:
-                pipe.delete(where)
-            elif held and declared.storage == Storage.SLOTS:
-                pipe.hdel(where, grant.place).zrem(first, grant.place)
-            elif held and declared.storage == Storage.TOKENS:
-                pipe.zrem(where, grant.token)
-            elif held:
-                pipe.delete(where).zrem(first, WRITES)
-            pipe.execute()
-        except redis.WatchError:
-            return False
-    return held
