@@ -316,6 +316,23 @@ def test_a_slot_without_a_node_fails_when_no_topology_can_be_read(implementation
     nodes.close()
 
 
+def test_a_release_outlives_a_topology_that_cannot_be_read(nodes: ClusterEnds) -> None:
+    release = nodes.submit(nodes.command("Release"))
+    nodes.answer(0, moved(5))
+    nodes.fleet.lose_route(ConnectionRefusedError("no seed answers"))
+    assert not release.decided and nodes.fleet.owing()
+    nodes.give_all_to(1)
+    assert nodes.got(1) == ["EVALSHA"]
+
+
+def test_closing_waits_for_a_release_that_waits_for_a_new_node(nodes: ClusterEnds) -> None:
+    nodes.submit(nodes.command("Release"))
+    nodes.answer(0, moved(5))
+    nodes.fleet.add_node(HOST, 7005, "new")
+    nodes.give_all_to(3)
+    assert nodes.fleet.owing() == 1
+
+
 def test_closing_undoes_what_is_delayed(nodes: ClusterEnds) -> None:
     ballot = nodes.submit(nodes.command())
     nodes.answer(0, TRYAGAIN)

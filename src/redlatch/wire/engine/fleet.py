@@ -1073,7 +1073,11 @@ class Fleet:
     def owing(self) -> int:
         """Count releases without a reply. The garbage collector may close the sockets before `await_answers` runs."""
         links = [link for link in self.links if self.wires.fileno(link.index) >= 0]
-        delayed = [] if self.routes is None else [ballot for _, ballot in self.routes.delayed]
+        delayed = []
+        if self.routes is not None:
+            # A release may wait for a node that has only just come.
+            delayed = [ballot for _, ballot in self.routes.delayed]
+            delayed += [ballot for link in self.links for ballot in link.parked]
         pending = [ballot for link in links for ballot in link.pending[link.head :]]
         return sum([ballot.command.releases for ballot in pending + delayed])
 

@@ -36,6 +36,9 @@ LONGEST_PAUSE_NS = 128 * MILLISECOND
 # A release goes on for longer: TRYAGAIN lasts until the slot has moved.
 MOST_HOPS_OF_RELEASES = 128
 
+# A command whose slot has no node is sent with the next topology. Until then its time is looked at after 16 ms each.
+UNROUTED_PAUSES = 4
+
 # In `Ballot.resent`, beside the bits of the masters: the ballot was sent on.
 REDIRECTED = 1 << 62
 
@@ -73,8 +76,7 @@ def redirect(fleet: Any, link: Any, ballot: Any, error: Exception) -> bool:
         # The marker's slot has left the node, or is about to. The next topology moves the marker.
         routes.source.refresh()
         return True
-    most = MOST_HOPS_OF_RELEASES if ballot.command.releases else MOST_HOPS
-    if ballot.hops >= most or not _is_wanted(fleet, ballot) or link.has_undone(ballot.command):
+    if not _goes_on(fleet, link, ballot):
         return False
     behind_asking = routes.asked.pop(ballot, None) is not None
     on_its_way = isinstance(error, Redirected) and error.once and not behind_asking
@@ -98,6 +100,11 @@ def redirect(fleet: Any, link: Any, ballot: Any, error: Exception) -> bool:
     else:
         _move(fleet, link, ballot, error)
     return True
+
+
+def _goes_on(fleet: Any, link: Any, ballot: Any) -> bool:
+    most = MOST_HOPS_OF_RELEASES if ballot.command.releases else MOST_HOPS
+    return ballot.hops < most and _is_wanted(fleet, ballot) and not link.has_undone(ballot.command)
 
 
 def _is_wanted(fleet: Any, ballot: Any) -> bool:
@@ -168,10 +175,15 @@ def send_elsewhere(fleet: Any, link: Any, ballot: Any) -> None:
         fleet.send_routed(link, ballot)
         return
     routes.source.refresh()
-    if routes.cause is not None:
+    if ballot.command.releases and ballot.hops < MOST_HOPS_OF_RELEASES:
+        # Its caller learns why it takes so long.
+        ballot.causes = ballot.causes if routes.cause is None else {0: routes.cause}
+        ballot.hops += 1
+        delay(fleet, ballot, ballot.hops)
+    elif routes.cause is not None:
         fleet.fail_vote(0, ballot, routes.cause)
     else:
-        delay(fleet, ballot, ballot.hops + 1)
+        delay(fleet, ballot, UNROUTED_PAUSES)
 
 
 def _asked_link(routes: Any, release: Any) -> Any:
