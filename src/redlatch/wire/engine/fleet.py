@@ -1071,15 +1071,17 @@ class Fleet:
         return self.routes is not None and len(self.routes.delayed) > 0
 
     def owing(self) -> int:
-        """Count releases without a reply. The garbage collector may close the sockets before `await_answers` runs."""
-        links = [link for link in self.links if self.wires.fileno(link.index) >= 0]
-        delayed = []
+        """Count releases without a reply; in a cluster also those that wait for a slot, or for a node that has come."""
+        waiting = []
         if self.routes is not None:
-            # A release may wait for a node that has only just come.
-            delayed = [ballot for _, ballot in self.routes.delayed]
-            delayed += [ballot for link in self.links for ballot in link.parked]
-        pending = [ballot for link in links for ballot in link.pending[link.head :]]
-        return sum([ballot.command.releases for ballot in pending + delayed])
+            waiting = [ballot for _, ballot in self.routes.delayed]
+            waiting += [ballot for link in self.links for ballot in link.parked]
+        return self._unanswered_releases() + sum([ballot.command.releases for ballot in waiting])
+
+    def _unanswered_releases(self) -> int:
+        # The garbage collector may close the sockets before `await_answers` runs.
+        links = [link for link in self.links if self.wires.fileno(link.index) >= 0]
+        return sum([ballot.command.releases for link in links for ballot in link.pending[link.head :]])
 
     def await_answers(self, until_ns: int) -> None:
         """Wait until every release of a client that was not closed is answered.
@@ -1088,7 +1090,7 @@ class Fleet:
         that it has not read.
         """
         self.flush()
-        while self.owing() and (left := until_ns - self.clock.now()) > 0:
+        while self._unanswered_releases() and (left := until_ns - self.clock.now()) > 0:
             self.pump(left)
             if self.staged:
                 self.flush()

@@ -180,10 +180,14 @@ def send_elsewhere(fleet: Any, link: Any, ballot: Any) -> None:
         ballot.causes = ballot.causes if routes.cause is None else {0: routes.cause}
         ballot.hops += 1
         delay(fleet, ballot, ballot.hops)
-    elif routes.cause is not None:
-        fleet.fail_vote(0, ballot, routes.cause)
+    elif ballot.command.releases or routes.cause is not None:
+        fleet.fail_vote(0, ballot, routes.cause or _no_node())
     else:
         delay(fleet, ballot, UNROUTED_PAUSES)
+
+
+def _no_node() -> TimeoutError:
+    return TimeoutError("the slot of the key has found no node in time")
 
 
 def _asked_link(routes: Any, release: Any) -> Any:
@@ -212,7 +216,7 @@ def resume(fleet: Any, now_ns: int) -> None:
                 fleet.stage_routed(ballot)
                 fleet.staged = True
             elif not ballot.decided:
-                fleet.fail_vote(0, ballot, TimeoutError("the slot of the key has found no node in time"))
+                fleet.fail_vote(0, ballot, _no_node())
             # Last: after an interrupt it is sent twice rather than never.
             routes.delayed.remove(item)
 
