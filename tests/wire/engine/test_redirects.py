@@ -325,6 +325,15 @@ def test_a_release_outlives_a_topology_that_cannot_be_read(nodes: ClusterEnds) -
     assert nodes.got(1) == ["EVALSHA"]
 
 
+def test_waiters_are_told_of_a_change_by_a_release_that_had_to_wait_for_its_slot(nodes: ClusterEnds) -> None:
+    nodes.fleet.route([], nodes.clock.now())
+    nodes.submit(nodes.command("Release"))
+    nodes.give_all_to(1)
+    nodes.fleet.changed.clear()
+    nodes.answer(1, YES)
+    assert nodes.fleet.changed == [(0, b"the-key")]
+
+
 def test_closing_waits_for_a_release_that_waits_for_a_new_node(nodes: ClusterEnds) -> None:
     nodes.submit(nodes.command("Release"))
     nodes.answer(0, moved(5))

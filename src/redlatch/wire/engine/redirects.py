@@ -157,6 +157,9 @@ def delay(fleet: Any, ballot: Any, times: int) -> None:
     """Send a ballot after a pause, which doubles each time, or as soon as there is a new topology."""
     pause_ns = min(FIRST_PAUSE_NS << min(times - 1, 10), LONGEST_PAUSE_NS)
     due_ns = fleet.clock.now() + pause_ns
+    # A question of this client may overtake a release, and the server pushes nothing for our own change.
+    ballot.resent |= REDIRECTED
+    fleet.resent = True
     fleet.routes.delayed.append((due_ns, ballot))
     fleet.silence.remind(fleet.ballot_of(ballot.command), due_ns)
 
