@@ -24,7 +24,7 @@ def test_its_locks_are_those_of_redlatch(threads: SqlFace, with_table: FindUrl, 
 def test_it_takes_what_a_client_takes_but_for_masters_and_guard() -> None:
     theirs, ours = inspect.signature(redlatch.Client).parameters, inspect.signature(sql.Client).parameters
     assert set(ours) - set(theirs) == {"database", "table", "mode", "dialect"}
-    assert set(theirs) - set(ours) == {"masters", "guard", "next", "gil_patience", "scripts"}
+    assert set(theirs) - set(ours) == {"masters", "guard", "next", "gil_patience", "host_map", "scripts", "synced"}
     for name in set(ours) & set(theirs) - {"retry", "attempt_timeout", "on_lost"}:
         assert ours[name].default == theirs[name].default, name
 

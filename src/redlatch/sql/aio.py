@@ -31,6 +31,7 @@ class AsyncDatabaseOptions(AsyncClientOptions):
     next: Masters | None = field(default=None, init=False)
     host_map: HostMap | None = field(default=None, init=False)
     scripts: Scripts = field(default="auto", init=False)
+    synced: bool | int = field(default=False, init=False)
 
 
 class AsyncClient(OnDatabase, aio.AsyncClient):

@@ -34,6 +34,7 @@ class DatabaseOptions(ClientOptions):
     scripts: Scripts = field(default="auto", init=False)
     # The replies come from a thread of this process, which needs the GIL.
     gil_patience: float | None = field(default=0.0, init=False)
+    synced: bool | int = field(default=False, init=False)
 
 
 class Client(OnDatabase, client.Client):
