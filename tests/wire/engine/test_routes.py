@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.cluster_ends import ClusterEnds
+from support.cluster_ends import HOST, ClusterEnds
 
 from redlatch import impl
 from redlatch.votes.key import SLOTS, slot_of
@@ -36,6 +36,16 @@ def test_a_topology_that_was_asked_for_before_moved_does_not_undo_it(nodes: Clus
     nodes.give_all_to(0)
     assert routes.table[slot] is nodes.fleet.links[0]
     assert not routes.moved
+
+
+def test_a_slot_that_moved_to_a_node_which_has_left_has_no_link(nodes: ClusterEnds) -> None:
+    asked_ns, slot = nodes.clock.now(), slot_of(b"the-key")
+    nodes.fleet.routes.move(slot, nodes.fleet.links[1], nodes.clock.now())
+    nodes.give_all_to(2, asked_ns)
+    nodes.fleet.remove_node(HOST, 7001, ConnectionAbortedError())
+    assert nodes.fleet.routes.table[slot] is None and nodes.source.asked
+    nodes.give_all_to(2, asked_ns)
+    assert nodes.fleet.routes.table[slot] is nodes.fleet.links[2]
 
 
 def test_a_slot_that_no_range_has_has_no_link(nodes: ClusterEnds) -> None:

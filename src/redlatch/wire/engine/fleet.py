@@ -859,6 +859,7 @@ class Fleet:
         assert self.routes is not None
         link = self.routes.links.pop((host, port))
         self._begin()
+        self.routes.remove(link)
         self.drop_link(link, cause)
         link.cause = cause
         self._unpark(link)

@@ -133,7 +133,6 @@ def _ask(fleet: Any, link: Any, ballot: Any, error: Redirected) -> None:
 def _move(fleet: Any, link: Any, ballot: Any, error: Redirected) -> None:
     routes, slot = fleet.routes, slot_of(ballot.command.key)
     target = _target(fleet, link, error)
-    routes.source.refresh((error.host, error.port) if error.host else None)
     if target is link:
         # The connection leads to what the node was before.
         fleet.drop_link(link, ConnectionAbortedError(f"{link.address} names itself for a slot; it has changed"))
@@ -144,6 +143,8 @@ def _move(fleet: Any, link: Any, ballot: Any, error: Redirected) -> None:
         fleet.changed.append((link.voter, frozenset([slot])))
         if target is not None:
             routes.named.add((slot, target.index))
+    # After the move: a topology that was asked for before it does not undo it.
+    routes.source.refresh((error.host, error.port) if error.host else None)
     owner = routes.table[slot]
     if target is None or owner is None or ballot.hops > 2:
         delay(fleet, ballot, max(1, ballot.hops - 2))

@@ -66,6 +66,14 @@ class Routes:
         self.moved[slot] = now_ns
         self.table[slot] = link
 
+    def remove(self, link: Link) -> None:
+        """Take the slots from a link whose node has left. MOVED may have named it after the topology was asked for."""
+        for slot, owner in enumerate(self.table):
+            if owner is link:
+                self.table[slot] = None
+                self.moved.pop(slot, None)
+                self.source.refresh()
+
     def forget(self, link: Link) -> None:
         """Forget the ballots that were sent behind ASKING on a link, because its connection broke."""
         self.asked = {ballot: target for ballot, target in self.asked.items() if target is not link}

@@ -25,4 +25,5 @@ cdef class Routes:
     @cython.locals(link=Link)
     cpdef leave(self, int slot)
     cpdef move(self, int slot, Link link, long long now_ns)
+    cpdef remove(self, Link link)
     cpdef forget(self, Link link)
