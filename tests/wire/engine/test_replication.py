@@ -198,6 +198,17 @@ def test_a_parked_command_waits_for_replicas_too(play: Play) -> None:
     assert ballot.yes == 1
 
 
+def test_a_vote_that_comes_behind_the_wait_of_its_flush_gets_another_one(play: Play) -> None:
+    ballot = play.submit("Extend")
+    play.answer(b"-NOSCRIPT No matching script\r\n")
+    assert [command[0] for command in play.got()] == [b"EVALSHA", b"WAIT", b"EVAL"]
+    play.answer(b":2\r\n", YES)
+    assert not ballot.decided
+    assert [command[0] for command in play.got()] == [b"WAIT"]
+    play.answer(b":2\r\n")
+    assert ballot.yes == 1
+
+
 def test_a_server_that_refuses_wait_is_left(play: Play) -> None:
     ballot = play.submit()
     play.answer(OK, b"-NOPERM no permissions to run the 'wait' command\r\n")

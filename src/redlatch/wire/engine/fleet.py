@@ -445,6 +445,7 @@ class Fleet:
         if self.synced and self._defers(link, command, reply):
             link.advance()
             link.sync.defer(ballot, reply)
+            self.staged = self.staged or link.sync.waits()
             return True
         if reply is command.yes or (type(reply) is type(command.yes) and reply == command.yes):
             link.advance()

@@ -42,7 +42,8 @@ UNROUTED_PAUSES = 4
 # In `Ballot.resent`, beside the bits of the masters: the ballot was sent on.
 REDIRECTED = 1 << 62
 
-_AGAIN = ("TRYAGAIN", "READONLY", "LOADING")
+_LOST = ("READONLY", "LOADING")
+_AGAIN = ("TRYAGAIN", *_LOST)
 _DOWN = "CLUSTERDOWN"
 
 
@@ -89,16 +90,14 @@ def redirect(fleet: Any, link: Any, ballot: Any, error: Exception) -> bool:
     ballot.resent = REDIRECTED
     # From now on the engine looks for such ballots.
     fleet.resent = True
-    if not isinstance(error, Redirected):
-        if not text.startswith("TRYAGAIN"):
+    if isinstance(error, Redirected) and not error.once:
+        _move(fleet, link, ballot, error)
+    elif isinstance(error, Redirected) and not behind_asking:
+        _ask(fleet, link, ballot, error)
+    else:
+        if text.startswith(_LOST):
             routes.source.refresh()
         delay(fleet, ballot, ballot.hops)
-    elif on_its_way:
-        _ask(fleet, link, ballot, error)
-    elif error.once:
-        delay(fleet, ballot, ballot.hops)
-    else:
-        _move(fleet, link, ballot, error)
     return True
 
 

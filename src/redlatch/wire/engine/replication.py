@@ -77,7 +77,10 @@ class Sync:
         self._until_ns = max(self._until_ns, until_ns)
 
     def defer(self, ballot: Any, reply: Any) -> None:
+        """Keep a vote back. A WAIT under way covers it, since replies come in order; else another one is to be sent."""
         self._unconfirmed.append((ballot, reply))
+        if not self._asked:
+            self.note(until_of(ballot))
 
     def waits(self) -> bool:
         """Return whether a WAIT is to be sent."""
@@ -114,8 +117,9 @@ class Sync:
     def _error(self, have: int | None) -> NotReplicated:
         if self._wanted < 0 and not self._connected:
             return NotReplicated(f"{self._address} has no replica that could take over")
-        found = "" if have is None else f", {have} have the last writes"
-        return NotReplicated(f"{self._address}: {self.needed()} replicas must have a lock before it counts{found}")
+        needed, found = self.needed(), "" if have is None else f", {have} have the last writes"
+        replicas = "replica" if needed == 1 else "replicas"
+        return NotReplicated(f"{self._address}: {needed} {replicas} must have a lock before it counts{found}")
 
 
 def until_of(ballot: Any) -> int:

@@ -68,11 +68,12 @@ class Routes:
 
     def remove(self, link: Link) -> None:
         """Take the slots from a link whose node has left. MOVED may have named it after the topology was asked for."""
-        for slot, owner in enumerate(self.table):
-            if owner is link:
-                self.table[slot] = None
-                self.moved.pop(slot, None)
-                self.source.refresh()
+        lost = [slot for slot, owner in enumerate(self.table) if owner is link]
+        for slot in lost:
+            self.table[slot] = None
+            self.moved.pop(slot, None)
+        if lost:
+            self.source.refresh()
 
     def forget(self, link: Link) -> None:
         """Forget the ballots that were sent behind ASKING on a link, because its connection broke."""
