@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from redis.sentinel import MasterNotFoundError
 
-from ..health import Health
 from ..masters.cluster import Cluster
 from ..masters.master import Address, Master
 from ..quorum.quorum import Quorum
@@ -20,10 +18,10 @@ from .arrivals import Arrival, Deliver, MakeDialler, MakeFleet, MakeGuard, Outco
 from .connections import Connections
 from .lifecycle import Lifecycle
 from .master_log import MOST_SHOWN, NodeLog
-from .status import causes_of, health_of_all, stats_of_master
+from .status import stats_of_master
 
 if TYPE_CHECKING:
-    from ..quorum.hold import Hold
+    from ..guard.master import GuardedMaster
     from ..wire.engine.link import Link
 
 logger = logging.getLogger("redlatch")
@@ -207,11 +205,6 @@ class ClusterConnections(Connections):
     def is_quorate(self) -> bool:
         return self.is_complete()
 
-    def health(self, held: Iterable[Hold] = ()) -> Health:
-        refused, unused, now_ns = self.refusal(), self.lifecycle.closing or self.lifecycle.forked, self._clock.now()
-        masters, links, guarded = self._present()
-        return health_of_all(masters, links, guarded, self.size(), refused, unused, held, now_ns)
-
     def stats(self) -> tuple[MasterStats, ...]:
         if self._guard is None or self.fleet is None or self.lifecycle.closing or self.lifecycle.forked:
             return super().stats()
@@ -219,12 +212,11 @@ class ClusterConnections(Connections):
         return tuple([stats_of_master(node, self._guard.known_as(node.address)) for node in self.health().masters])
 
     def causes(self) -> dict[str, BaseException]:
-        masters, links, guarded = self._present()
-        if not masters:
+        if not self._indexes:
             return {self._cluster.name: self._unread or ConnectionError("its topology is being read")}
-        return causes_of(masters, links, guarded is not None)
+        return super().causes()
 
-    def _present(self) -> tuple[list[Master], list[Any], list[Any] | None]:
+    def _present(self) -> tuple[list[Master], list[Link] | None, list[GuardedMaster] | None]:
         indexes = sorted(self._indexes.values())
         guarded = None if self._guard is None else [self._guard.monitor(index) for index in indexes]
         return [self._masters[index] for index in indexes], [self.fleet.links[index] for index in indexes], guarded

@@ -27,6 +27,7 @@ from .status import causes_of, health_of_all, stats_of_masters
 from .upkeep import report_lost_releases
 
 if TYPE_CHECKING:
+    from ..guard.master import GuardedMaster
     from ..quorum.hold import Hold
     from ..votes.ballot import Ballot
     from ..wire.engine.link import Link
@@ -147,10 +148,13 @@ class Connections(Resources):
 
     def health(self, held: Iterable[Hold] = ()) -> Health:
         refused, now_ns = self.refusal(), self._clock.now()
-        links = None if self.fleet is None else self.fleet.links
-        guarded = None if self._guard is None else self._guard.masters
         unused = self.lifecycle.closing or self.lifecycle.forked
-        return health_of_all(self._masters, links, guarded, self.quorum, refused, unused, held, now_ns)
+        return health_of_all(*self._present(), self.needed(), refused, unused, held, now_ns)
+
+    def _present(self) -> tuple[list[Master], list[Link] | None, list[GuardedMaster] | None]:
+        """Return the masters, their links once there are any, and what the guard knows of them."""
+        links = None if self.fleet is None else self.fleet.links
+        return self._masters, links, None if self._guard is None else self._guard.masters
 
     def stats(self) -> tuple[MasterStats, ...]:
         if self.fleet is None or self.lifecycle.closing or self.lifecycle.forked:
@@ -158,7 +162,8 @@ class Connections(Resources):
         return stats_of_masters(self.health(), None if self._guard is None else self._guard.masters)
 
     def causes(self) -> dict[str, BaseException]:
-        return causes_of(self._masters, None if self.fleet is None else self.fleet.links, self._guard is not None)
+        masters, links, guarded = self._present()
+        return causes_of(masters, links, guarded is not None)
 
     def record_silent(self, ballot: Ballot) -> None:
         self.check()

@@ -73,7 +73,7 @@ class ShardAdmissions:
 
     @property
     def masters(self) -> list[GuardedMaster]:
-        return [guard.masters[0] for guard in self._guards]
+        return [self.monitor(index) for index in range(len(self._guards))]
 
     def add(self, address: str, slots: Collection[int]) -> None:
         """Add the guard of the next index."""
@@ -86,14 +86,14 @@ class ShardAdmissions:
 
     def has_moved(self, index: int, slots: Collection[int]) -> bool:
         """Choose another key for a marker whose slot has left its node; return whether that was needed."""
-        master = self._guards[index].masters[0]
+        master = self.monitor(index)
         if slot_of(master.key) in slots:
             return False
         master.key = marker_key(self._prefix, self._guards[index].addresses[0], slots)
         return True
 
     def handshake(self, index: int) -> GuardHandshake:
-        master = self._guards[index].masters[0]
+        master = self.monitor(index)
         made = master.handshake()
         return ShardHandshake(made.key, made.write, master)
 

@@ -22,6 +22,7 @@ from ..engine.net import now_ns
 from ..helper_threads import claim, start_thread
 from ..server_traits import Limits
 from .conversation import Conversation
+from .sentinels import login_to
 
 # The index under which a topology is delivered.
 TOPOLOGY = -1
@@ -159,8 +160,7 @@ def ask(node: Node, address: Address) -> Topology:
     sock = node.connect(TIMEOUT)
     try:
         conversation = Conversation(sock, TIMEOUT, Limits(MOST_BYTES, MOST_ELEMENTS))
-        credentials = node.credentials()
-        login = [pack(b"AUTH", *credentials)] if credentials else []
+        login = login_to(node)
         replies = conversation.ask([*login, pack(b"CLUSTER", b"SLOTS")], len(login))
     finally:
         sock.close()
