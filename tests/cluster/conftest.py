@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.shards import Shards
-
-from redlatch.testing.clusters import cluster
+from support.shards import Shards, running
 
 
 @pytest.fixture(scope="module")
 def shards() -> Iterator[Shards]:
-    made = cluster(3, replicas=0)
-    with made as urls:
-        running = Shards(made, urls)
-        yield running
-        running.close()
+    with running() as shards:
+        yield shards
 
 
 @pytest.fixture

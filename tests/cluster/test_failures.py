@@ -11,32 +11,27 @@ from typing import Any
 import pytest
 from support.faces import PATIENCE, Face, await_true, in_thread
 from support.selection import on_one_face
-from support.shards import Shards
+from support.shards import Shards, running
 
 from redlatch import Client, LockLost, QuorumUnavailable, impl
-from redlatch.testing.clusters import cluster
 
 # No test lives as long.
 LONG = 60.0
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[Shards]:
-    """Start a cluster with a replica of each primary."""
-    made = cluster(3, replicas=1)
-    with made as urls:
-        shards = Shards(made, urls)
+def with_replicas() -> Iterator[Shards]:
+    with running(replicas=1) as shards:
         yield shards
-        shards.close()
 
 
 @pytest.fixture
-def replicated(running: Shards) -> Iterator[Shards]:
+def replicated(with_replicas: Shards) -> Iterator[Shards]:
     """Let a test stop nodes; afterwards all nodes run and agree again."""
-    made = running.cluster
-    yield running
-    for node in range(len(running.urls)):
-        if running.cluster.servers.paused[node]:
+    made = with_replicas.cluster
+    yield with_replicas
+    for node in range(len(with_replicas.urls)):
+        if with_replicas.cluster.servers.paused[node]:
             made.resume(node)
         if node not in made.living:
             made.start(node)

@@ -9,20 +9,14 @@ from typing import Any
 
 import pytest
 from support.faces import PATIENCE, Face, Faced, await_true, in_thread
-from support.shards import Shards
+from support.shards import Shards, kinds_for
 
 from redlatch import AsyncClient, Client, LockLost, impl
 
 # No test lives as long.
 LONG = 30.0
 
-KINDS: dict[str, Callable[[Faced, str], Faced]] = {
-    "plain": lambda client, name: client.lock(name, ttl=LONG),
-    "fenced": lambda client, name: client.lock(name, ttl=LONG, fence=True),
-    "fair": lambda client, name: client.lock(name, ttl=LONG, fair=True),
-    "write": lambda client, name: client.rw_lock(name, ttl=LONG).write(),
-    "semaphore": lambda client, name: client.semaphore(name, 1, ttl=LONG),
-}
+KINDS = kinds_for(LONG)
 
 
 @pytest.fixture(params=list(KINDS))

@@ -12,20 +12,14 @@ from typing import Any
 
 import pytest
 from support.faces import PATIENCE, await_true, in_thread
-from support.shards import Moves, Shards
+from support.shards import Moves, Shards, kinds_for
 
 from redlatch import AsyncClient, Client, QuorumUnavailable, impl
 from redlatch.quorum.waiting.contention import BACKSTOP_NS
 
 LONG = 20.0
 
-KINDS: dict[str, Callable[[Any, str], Any]] = {
-    "plain": lambda client, name: client.lock(name, ttl=LONG),
-    "fenced": lambda client, name: client.lock(name, ttl=LONG, fence=True),
-    "fair": lambda client, name: client.lock(name, ttl=LONG, fair=True),
-    "write": lambda client, name: client.rw_lock(name, ttl=LONG).write(),
-    "semaphore": lambda client, name: client.semaphore(name, 1, ttl=LONG),
-}
+KINDS = kinds_for(LONG)
 
 # No server reports that a slot has gone, and a bell that has not rung is no key that goes with it. So a fair waiter
 # learns it when it asks by itself.

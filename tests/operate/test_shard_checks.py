@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from support.faces import ask, await_true
-from support.shards import Shards
+from support.shards import Shards, running
 
 from redlatch import Client
 from redlatch.cli import build
@@ -22,11 +22,8 @@ Found = dict[str, list[str]]
 
 @pytest.fixture(scope="module")
 def shards() -> Iterator[Shards]:
-    made = cluster(3, replicas=1)
-    with made as urls:
-        running = Shards(made, urls)
-        yield running
-        running.close()
+    with running(replicas=1) as shards:
+        yield shards
 
 
 @pytest.fixture(autouse=True)

@@ -12,13 +12,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from support.shards import Shards
+from support.shards import Shards, running
 
 from redlatch import Client
 from redlatch.cli import build
 from redlatch.masters.listed import masters_of
 from redlatch.operate import shards as operate_shards
-from redlatch.testing.clusters import cluster
 
 LONG = 60.0
 
@@ -27,11 +26,8 @@ Call = Callable[..., Result]
 
 @pytest.fixture(scope="module")
 def shards() -> Iterator[Shards]:
-    made = cluster(3, replicas=0)
-    with made as urls:
-        running = Shards(made, urls)
-        yield running
-        running.close()
+    with running() as shards:
+        yield shards
 
 
 @pytest.fixture

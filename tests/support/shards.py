@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import redis
 
-from redlatch.testing.clusters import Cluster
+from redlatch.testing.clusters import Cluster, cluster
 
 from .faces import ask, await_true
 
@@ -20,7 +22,7 @@ _numbers = itertools.count()
 
 
 class Shards:
-    """A running cluster without replicas, and its servers."""
+    """A running cluster, and its servers."""
 
     def __init__(self, made: Cluster, urls: list[str]) -> None:
         self.cluster = made
@@ -82,6 +84,27 @@ def _ttl_of(server: Any, key: bytes) -> int:
     except (redis.exceptions.MovedError, redis.exceptions.AskError):
         # It has left meanwhile.
         return -2
+
+
+@contextlib.contextmanager
+def running(replicas: int = 0) -> Iterator[Shards]:
+    """Start a cluster of three shards."""
+    made = cluster(3, replicas=replicas)
+    with made as urls:
+        shards = Shards(made, urls)
+        yield shards
+        shards.close()
+
+
+def kinds_for(ttl: float) -> dict[str, Callable[[Any, str], Any]]:
+    """Return what makes an exclusive lock of each kind with a client and a name."""
+    return {
+        "plain": lambda client, name: client.lock(name, ttl=ttl),
+        "fenced": lambda client, name: client.lock(name, ttl=ttl, fence=True),
+        "fair": lambda client, name: client.lock(name, ttl=ttl, fair=True),
+        "write": lambda client, name: client.rw_lock(name, ttl=ttl).write(),
+        "semaphore": lambda client, name: client.semaphore(name, 1, ttl=ttl),
+    }
 
 
 class Moves:
