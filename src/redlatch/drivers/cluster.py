@@ -56,7 +56,7 @@ class ClusterConnections(Connections):
         self._log = NodeLog(nodes, tracking, self._indexes)
         self._replicas: dict[Address, frozenset[Address]] = {}
         self._started = False
-        # Why no topology could be read last.
+        # The error of the last question, until one succeeds.
         self._unread: Exception | None = None
 
     def make_fleet(self) -> Any:
@@ -185,9 +185,9 @@ class ClusterConnections(Connections):
         if isinstance(outcome, Exception):
             # Another node may have its slots soon.
             self._reader.refresh()
+        # A node that has lost its slots is not reported: its commands go to another node with the next topology.
         if not isinstance(outcome, (Redirected, MasterNotFoundError)):
             super()._place(index, outcome)
-        # Else the node has lost its slots: what waits for it goes to another one with the next topology.
 
     def redial(self, link: Link) -> bool:
         if link.index not in self._indexes.values():

@@ -856,7 +856,7 @@ class Fleet:
         return link
 
     def remove_node(self, host: str, port: int, cause: BaseException) -> None:
-        """Close the connection to a node that has no slot any more. What waits for it goes to other nodes."""
+        """Close the connection to a node that has no slot any more. The commands that wait for it go to other nodes."""
         assert self.routes is not None
         link = self.routes.links.pop((host, port))
         self._begin()

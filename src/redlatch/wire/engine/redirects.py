@@ -10,7 +10,7 @@ No redirect is a vote. The ballot is sent again within the time of its caller:
 
 A ballot that acquires is dropped once its caller has left, or the release that undoes it has been sent. That release
 takes the same way: to the link that may still execute the acquire, and on from there (`Routes.link_of`, `_asked_link`).
-It goes on even if nobody waits for it.
+It is sent on even after its caller has left.
 
 These functions run only after a change of the topology, so they are not compiled.
 
@@ -33,7 +33,7 @@ MOST_HOPS = 16
 FIRST_PAUSE_NS = 2 * MILLISECOND
 LONGEST_PAUSE_NS = 128 * MILLISECOND
 
-# A release goes on for longer: TRYAGAIN lasts until the slot has moved.
+# A release is sent more often, because TRYAGAIN lasts until the slot has moved.
 MOST_HOPS_OF_RELEASES = 128
 
 # A command whose slot has no node is sent with the next topology. Until then its time is looked at after 16 ms each.
@@ -68,7 +68,7 @@ def redirect(fleet: Any, link: Any, ballot: Any, error: Exception) -> bool:
     text = str(error)
     if text.startswith(_DOWN):
         routes.source.refresh()
-        # The caller of an acquire may have patience. A release goes on by itself.
+        # An acquire fails, and the patience of its caller decides. A release is sent again.
         if not ballot.command.releases:
             return False
     elif not (isinstance(error, Redirected) or text.startswith(_AGAIN)):
@@ -179,7 +179,7 @@ def send_elsewhere(fleet: Any, link: Any, ballot: Any) -> None:
         return
     routes.source.refresh()
     if ballot.command.releases and ballot.hops < MOST_HOPS_OF_RELEASES:
-        # Its caller learns why it takes so long.
+        # The error of its caller names the cause.
         ballot.causes = ballot.causes if routes.cause is None else {0: routes.cause}
         ballot.hops += 1
         delay(fleet, ballot, ballot.hops)

@@ -22,7 +22,7 @@ from redlatch.votes.units import MILLISECOND, SECOND, UNBOUNDED
 PROBE_NS = 100 * MILLISECOND
 PROBE_MS = 1
 
-# A ballot that nobody waits for, such as an extension behind a hand-off.
+# For a ballot without a caller, such as an extension behind a hand-off.
 DEFAULT_WAIT_MS = 100
 
 
@@ -72,7 +72,7 @@ class Sync:
         return self._error(None)
 
     def note(self, until_ns: int) -> None:
-        """Note that a command that must last was staged; its caller waits until then, or it is 0."""
+        """Record that a command was staged whose vote must last. `until_ns` is 0 if it has no caller."""
         self._writes = True
         self._until_ns = max(self._until_ns, until_ns)
 

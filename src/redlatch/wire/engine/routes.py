@@ -56,7 +56,7 @@ class Routes:
         return next((link for link, _ in open_ones if link.may_execute(release)), None)
 
     def leave(self, slot: int) -> None:
-        """Note that a slot goes to another link. Call it before the table changes."""
+        """Record that a slot goes to another link. Call it before the table changes."""
         link = self.table[slot]
         if link is not None and link.owing():
             self._left.setdefault(slot, []).append((link, link.cut + len(link.pending)))
